@@ -286,20 +286,15 @@ def running(invocation: Invocation) -> Iterator[Invocation]:
 
 
 @contextmanager
-def turn(lock: threading.Lock, model: str) -> Iterator[None]:
-    """Have a lock in the block, for which the current request waits as one of those for its model.
+def turn(lock: threading.Lock, model: str, invocation: Invocation | None) -> Iterator[None]:
+    """Have a lock in the block, for which an invocation waits as one of those of its model.
 
     Raises:
         Overloaded: No further request for the model may wait.
-        DeadlinePassed, CallerGone: The request ended first.
+        DeadlinePassed, CallerGone: The invocation ended first.
     """
-    request = current()
-    if request is None:
-        with lock:
-            yield
-        return
-    with request.waiting_for(model):
-        wait(partial(lock.acquire, True), request)
+    with nullcontext() if invocation is None else invocation.waiting_for(model):
+        wait(partial(lock.acquire, True), invocation)
         try:
             yield
         finally:

@@ -109,12 +109,12 @@ class Snapshot:
 
     records: Mapping[str, Record]
 
-    def find(self, name: str) -> Record | None:
-        """Find the archive that serves, by the platform's name or by its Target-Model."""
-        record = self.records.get(name)
-        if record is None or record.state is not State.SERVES:
-            record = self._targets.get(name)
-        return record
+    @cached_property
+    def serving(self) -> Mapping[str, Record]:
+        """What serves, by the platform's names and, for those that are no such name, by Target-Model."""
+        found = [record for record in self.records.values() if record.state is State.SERVES]
+        targets = {record.target: record for record in found if record.target}
+        return {**targets, **{record.name: record for record in found}}
 
     def loaded(self) -> Iterator[Record]:
         return (record for record in self.records.values() if record.loaded)
@@ -140,14 +140,6 @@ class Snapshot:
     def canaries(self) -> Mapping[str, Record]:
         """The new versions that get a share of the requests, by model."""
         return {record.model: record for record in self.records.values() if record.state is State.CANARY}
-
-    @cached_property
-    def _targets(self) -> Mapping[str, Record]:
-        return {
-            record.target: record
-            for record in self.records.values()
-            if record.target and record.state is State.SERVES
-        }
 
 
 EMPTY_SNAPSHOT = Snapshot({})

@@ -22,7 +22,7 @@ from pathlib import Path
 from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
-from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, current, part, wait
+from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, part, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
 from sm.models.load_records import Record, Records
@@ -216,7 +216,7 @@ class OnDemand:
             raise Conflict(f"the model {name[:200]!r} serves a request")
 
     def _state(self, name: str) -> str:
-        if self.loader.records.read().find(name) is not None:
+        if name in self.loader.records.read().serving:
             return LOADED
         return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
 
@@ -301,7 +301,7 @@ class Demand:
     def __init__(self, control: Path, records: Records, keys: Mapping[str, str]) -> None:
         self._control, self._records, self._keys = control, records, keys
 
-    def load(self, name: str) -> bool:
+    def load(self, name: str, invocation: Invocation | None) -> bool:
         """Wait until a model is loaded. Returns False if the repository does not have it.
 
         Raises:
@@ -309,7 +309,7 @@ class Demand:
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        request = current() or Invocation(time.monotonic() + MARGIN_S)
+        request = invocation or Invocation(time.monotonic() + MARGIN_S)
         with part("load") as load:
             with request.waiting_for(UNKNOWN):
                 answer = self._ask(name, load.headers)
@@ -346,7 +346,7 @@ class Demand:
                 judge()
 
         judge()
-        wait(partial(poll_until, lambda: self._records.read().find(name) is not None), request, check)
+        wait(partial(poll_until, lambda: name in self._records.read().serving), request, check)
 
     def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +15,7 @@ from sm.client.own_metrics import setting_up
 from sm.client.readiness import Question, ask
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
-from sm.invocation import turn
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
-from sm.plugins.toolkit.scripts import ToolkitClient
-from sm.polling import WATCH_S
 from sm.repository.models import CodeFolder, read_config
 from sm.run_state import CODE
 
@@ -88,117 +83,31 @@ def _files(source: ClientSource) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items() if "/." not in f"/{name}"}
 
 
-#: The beginning of the error for a request without a model.
-NO_MODEL = "the request names no model (modelname in the JSON or in the query), and there is no default"
-
-
 @dataclass(frozen=True)
-class Registry:
-    """The clients by name, and the reasons why others were left out."""
+class Found:
+    """The clients that were found, by name, and the reasons why others were left out."""
 
     clients: Mapping[str, Client]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    #: All models that Triton serves.
-    models: tuple[str, ...] = ()
     #: The clients that were left out because Triton did not serve their models, by name.
-    unserved: Mapping[str, UnservedClient] = field(default_factory=dict)
+    unserved: Mapping[str, UncheckedClient] = field(default_factory=dict)
     #: The reasons why clients that the user meant to serve are left out, by name.
     broken: Mapping[str, str] = field(default_factory=dict)
-    #: True if a model that Triton does not know, but the box, has been lost and comes again.
-    loads_on_demand: bool = False
+    #: The reasons why clients whose files have changed cannot serve, and why others still run their old
+    #: version, by name.
+    errors: Mapping[str, str] = field(default_factory=dict)
+    stale: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, name: str) -> Client:
-        """Return the client of a ``modelname``. :class:`UnknownModel` lists those that exist."""
-        client = self.clients.get(name)
-        if client is not None:
-            return client
-        if name in self.models:
-            reason = f" ({self.left_out[name]})" if name in self.left_out else ""
-            raise UnknownModel(
-                f"model {name!r} has no client{reason}: send it the v2 protocol, a body with inputs"
-            )
-        if not name:
-            exists = sorted(self.clients)
-            raise UnknownModel(f"{NO_MODEL}; there are: {', '.join(exists) or 'none'}", models=exists)
-        raise self.unknown(name)
-
-    def unknown(self, name: str) -> UnknownModel:
-        """Return the error for a name that is not served."""
-        exists = sorted({*self.clients, *self.models})
-        reason = f" ({self.left_out[name]})" if name in self.left_out else ""
-        return UnknownModel(
-            f"no model {name[:200]!r}{reason}; there are: {', '.join(exists) or 'none'}", models=exists
+    def with_served(self, name: str) -> Found:
+        """Return what was found when one of ``unserved`` has passed its check."""
+        added = self.unserved[name]
+        names = {name, added.source.name}
+        return replace(
+            self,
+            clients={**self.clients, name: added.client},
+            unserved={other: each for other, each in self.unserved.items() if other != name},
+            errors={other: reason for other, reason in self.errors.items() if other not in names},
         )
-
-    def is_served(self, name: str) -> bool:
-        """True if a model or a client of that name is served."""
-        return name in self.clients or name in self.models
-
-    def made_clients(self) -> Iterable[Client]:
-        """Return the clients that exist. Clients of archives are made when they are first called."""
-        return self.clients.values()
-
-    def asked_clients(self) -> Iterable[Client]:
-        """Return the clients whose readiness matters, of each name the newest last."""
-        return self.made_clients()
-
-    def is_repeatable(self, model: str) -> bool:
-        """False if a client says that calls of this Triton model, or of its own, may not be sent twice."""
-        return all(
-            each.repeatable or model not in (each.name, *each.required_models())
-            for each in self.clients.values()
-        )
-
-    def served_without_client(self, name: str) -> bool:
-        """True if Triton serves a model of that name and no client has the name."""
-        return name in self.models and name not in self.clients
-
-    def find(self, name: str) -> Client | None:
-        """Return the client of that name, if there is one."""
-        return self.clients.get(name)
-
-    @property
-    def load_errors(self) -> Mapping[str, str]:
-        """The reasons why clients cannot serve, by name."""
-        return {name: reason for name, reason in self.broken.items() if name not in self.clients}
-
-    @property
-    def reload_errors(self) -> Mapping[str, str]:
-        """The reasons why clients still run their old version, by name."""
-        return {}
-
-    def triton_model(self, name: str) -> str:
-        """Return the Triton model of a v2 request for ``name``: the model of that name, else the client's
-        own.
-        """
-        client = self.clients.get(name)
-        if client is None or name in self.models:
-            return name
-        return next(iter(client.required_models()), name)
-
-    def is_own_name(self, name: str) -> bool:  # noqa: ARG002
-        """True if Triton knows a model by this name, so that a request in its own API can be passed on."""
-        return True
-
-    def name_in_answers(self, name: str) -> str:
-        """Return the ``model_name`` of v2 answers for ``name``: Triton's."""
-        return self.triton_model(name)
-
-    def default(self, requested: str) -> str:
-        """Return the model of a request that names none; empty if there is no default.
-
-        It is the one that ``requested``, the setting, names; else the toolkit script, the only client, or the
-        only model.
-        """
-        if requested and requested not in (*self.clients, *self.models):
-            raise StartError(
-                f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: "
-                f"{', '.join(sorted({*self.clients, *self.models})) or 'none'}."
-            )
-        scripts = [name for name, client in self.clients.items() if isinstance(client, ToolkitClient)]
-        choices = (scripts, self.clients, self.models)
-        only_name = next((next(iter(names)) for names in choices if len(names) == 1), "")
-        return requested or only_name
 
 
 def log_broken_client(_source: ClientSource, error: StartError) -> None:
@@ -224,7 +133,7 @@ def build(
     code: CodeFolder | None = None,
     reusable: dict[Path, Client] | None = None,
     report: Callable[[ClientSource, StartError], None] = log_broken_client,
-) -> Registry:
+) -> Found:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
     Args:
@@ -248,7 +157,7 @@ def build(
     clients: dict[str, Client] = {}
     sources_by_name: dict[str, ClientSource] = {}
     left_out: dict[str, str] = {}
-    unserved: dict[str, UnservedClient] = {}
+    unserved: dict[str, UncheckedClient] = {}
     for source in sources:
         if source.is_bundled and source.name in sources_by_name:
             log.info("%s is replaced by %s", source.display_path, sources_by_name[source.name].display_path)
@@ -262,7 +171,7 @@ def build(
                     check(client, source, triton)
         except ModelMissing as missing:
             left_out[source.name] = str(missing)
-            unserved[client.name] = UnservedClient(client, source, triton)
+            unserved[client.name] = UncheckedClient(client, source, triton)
             if not source.is_bundled:
                 report_error(source, StartError(f"{source.display_path}: {missing}."))
         except UnsuitableModel as error:
@@ -280,7 +189,7 @@ def build(
                 sources_by_name.setdefault(source.name, source)
         else:
             clients[client.name] = reusable[source.file] = client
-    return Registry(clients, left_out, unserved=unserved, broken=broken)
+    return Found(clients, left_out, unserved, broken)
 
 
 def check(client: Client, source: ClientSource, triton: Triton) -> None:
@@ -386,70 +295,25 @@ class ModelMissing(Exception):
 
 
 @dataclass(frozen=True)
-class UnservedClient:
-    """A loaded client that waits for its models."""
+class UncheckedClient:
+    """A loaded client that has not passed its check: it may wait for its models."""
 
     client: Client
     source: ClientSource
     triton: Triton
 
-    def has_models(self) -> bool:
-        """True if Triton serves its models now."""
-        try:
-            return all(is_served(self.triton, model) for model in self.client.required_models())
-        except TriremeError:  # Triton is restarting
-            return False
+    def check(self) -> None:
+        """Check it, see :func:`check`."""
+        with plain_names(self.source):
+            check(self.client, self.source, self.triton)
 
     def can_serve(self) -> bool:
         """True if it passes the check now."""
         try:
-            with plain_names(self.source):
-                check(self.client, self.source, self.triton)
+            self.check()
         except (ModelMissing, TriremeError):
             return False
         except StartError as error:
             log.error("left out: %s", error)
             return False
         return True
-
-
-class LateClients(Mapping[str, Client]):
-    """The clients of a worker. Those without their models are added when Triton serves them."""
-
-    def __init__(self, clients: Mapping[str, Client], unserved: Mapping[str, UnservedClient]) -> None:
-        self._clients, self._unserved = dict(clients), dict(unserved)
-        self._lock = threading.Lock()
-        self._locks = {name: threading.Lock() for name in unserved}
-        self._next_check: dict[str, float] = {}
-        self._on_change: Callable[[], None] = lambda: None
-
-    def __getitem__(self, name: str) -> Client:
-        if name in self._unserved:
-            self._check(name)
-        return self._clients[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._clients)
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` after a client was added."""
-        self._on_change = on_change
-
-    def _check(self, name: str) -> None:
-        """Add the client if its models are served now."""
-        with turn(self._locks[name], name):
-            unserved, now = self._unserved.get(name), time.monotonic()
-            if unserved is None or now < self._next_check.get(name, 0.0):
-                return
-            self._next_check[name] = now + WATCH_S  # each calls Triton
-            if not unserved.can_serve():
-                return
-            with self._lock:
-                # A new dictionary: another thread may be iterating over the old one.
-                self._clients = {**self._clients, name: unserved.client}
-                del self._unserved[name]
-        log.info("the client %r is served now: its model was missing when this worker started", name)
-        self._on_change()

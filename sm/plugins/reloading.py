@@ -9,19 +9,18 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 from sm.client.base import Client
-from sm.errors import ClientFailed, StartError, TriremeError
+from sm.errors import StartError, TriremeError
 from sm.plugins.loading import ClientSource
-from sm.plugins.registry import Registry
-from sm.polling import WATCH_S, Poll
+from sm.plugins.registry import Found
+from sm.polling import Poll
 
 log = logging.getLogger(__name__)
 #: Seconds between two checks. A change must be complete for one of them: an editor may write in parts.
@@ -32,60 +31,46 @@ Files = Mapping[Path, tuple[int, int]]
 
 
 class Build(Protocol):
-    """Builds a registry for the folders of this box, without clients that cannot load."""
+    """Finds the clients of this box, without those that cannot load."""
 
     def __call__(
         self, *, reusable: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
-    ) -> Registry: ...
+    ) -> Found: ...
 
 
-class LiveClients(Mapping[str, Client]):
-    """The current registry. A client that cannot load raises :class:`ClientFailed` with the reason.
+class Reloader:
+    """Finds clients again when their files have changed.
 
-    ``folders``: where clients are. ``log_marks``: a folder that all workers share, to log each change once.
+    Args:
+        build: Finds them.
+        folders: Where clients are.
+        log_marks: A folder that all workers share, to log each change once.
+        publish: Called with what was found, at first and after each change.
     """
 
-    def __init__(self, build: Build, folders: tuple[Path, ...], log_marks: Path) -> None:
-        self._build, self._folders, self._log_marks = build, folders, log_marks
-        #: The reasons why clients cannot serve, by name.
-        self.load_errors: Mapping[str, str] = {}
-        #: The reasons why clients still run their old version, by name.
-        self.reload_errors: Mapping[str, str] = {}
+    def __init__(
+        self,
+        build: Build,
+        folders: tuple[Path, ...],
+        log_marks: Path,
+        publish: Callable[[Found], object],
+    ) -> None:
+        self._build, self._folders, self._log_marks, self._publish = build, folders, log_marks, publish
         self._clients: dict[Path, Client] = {}
-        #: When to ask Triton next for models that clients miss.
-        self._next_question = 0.0
-        self.registry = Registry({})
         self._scanned = self._loaded_files = scan(folders)
+        self._found = Found({})
         self._load_changed(self._scanned, {})
+        publish(self._found)
 
-    def __getitem__(self, name: str) -> Client:
-        if name in self.load_errors:
-            raise ClientFailed(f"the client of {name!r} is broken: {self.load_errors[name]}")
-        return self.registry.clients[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.load_errors or name in self.registry.clients
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([name for name in self.registry.clients if name not in self.load_errors])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Check at intervals, in a thread; ``on_change`` is called after each change."""
-
-        def check() -> None:
-            if self.check_files():
-                on_change()
-
-        Poll("client-reload", POLL_INTERVAL_S, check).start()
+    def watch(self) -> None:
+        """Check at intervals, in a thread."""
+        Poll("client-reload", POLL_INTERVAL_S, self.check_files).start()
 
     def check_files(self) -> bool:
         """Load changed clients once two checks see the same files. Returns True if there was a change."""
         scanned, before = scan(self._folders), self._scanned
         self._scanned = scanned
-        if scanned != before or (scanned == self._loaded_files and not self._has_late_model()):
+        if scanned != before or scanned == self._loaded_files:
             return False
         old_clients, before = self._clients, self._loaded_files
         try:
@@ -103,17 +88,11 @@ class LiveClients(Mapping[str, Client]):
                 for file, client in old_clients.items()
                 if changed_files(scanned, before, file.parent)
             }
-            self.reload_errors = {**self.reload_errors, **changed}
+            self._found = replace(self._found, stale={**self._found.stale, **changed})
         self._loaded_files = scanned
-        self._publish(old_clients, repr((before, scanned)))
+        self._publish(self._found)
+        self._log_changes(old_clients, repr((before, scanned)))
         return True
-
-    def _has_late_model(self) -> bool:
-        """True if Triton serves a model now that a client was missing."""
-        if not self.registry.unserved or time.monotonic() < self._next_question:
-            return False
-        self._next_question = time.monotonic() + WATCH_S
-        return any(waiting.has_models() for waiting in self.registry.unserved.values())
 
     def _load_changed(self, scanned: Files, before: Files) -> None:
         """Load the clients whose files differ from ``before``."""
@@ -132,12 +111,12 @@ class LiveClients(Mapping[str, Client]):
                 load_errors[name] = str(error)
             self._log_once(logging.ERROR, describe_change(source, error), changes)
 
-        self.registry = self._build(reusable=reusable, report=report)
+        self._found = replace(self._build(reusable=reusable, report=report), errors=load_errors)
         for client in reusable.values():
             client.is_edited = True
-        self._clients, self.load_errors, self.reload_errors = reusable, load_errors, {}
+        self._clients = reusable
 
-    def _publish(self, before: Mapping[Path, Client], changes: str) -> None:
+    def _log_changes(self, before: Mapping[Path, Client], changes: str) -> None:
         for file, client in self._clients.items():
             if before.get(file) is not client:
                 self._log_once(logging.INFO, f"the client {client.name!r} is live", changes)
@@ -157,29 +136,6 @@ class LiveClients(Mapping[str, Client]):
             # The disk is full: logging twice is better than not at all.
             pass
         log.log(level, sentence)
-
-
-@dataclass(frozen=True)
-class LiveRegistry(Registry):
-    """The registry of a box that reloads."""
-
-    clients: LiveClients
-
-    def get(self, name: str) -> Client:
-        client = self.clients.get(name)
-        return replace(self.clients.registry, models=self.models).get(name) if client is None else client
-
-    @property
-    def load_errors(self) -> Mapping[str, str]:
-        return self.clients.load_errors
-
-    @property
-    def reload_errors(self) -> Mapping[str, str]:
-        return self.clients.reload_errors
-
-    def default(self, requested: str) -> str:
-        """Return the default also if it is a client that cannot load now."""
-        return requested if requested in self.clients else super().default(requested)
 
 
 def scan(folders: tuple[Path, ...]) -> Files:

@@ -14,7 +14,8 @@ from sm.client.sessions import Sessions
 from sm.control import model_routes, pages, routes
 from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
-from sm.plugins.registry import Registry
+from sm.models.found_clients import FoundLoader
+from sm.models.table import Models
 from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
 from sm.repository.models import Model
@@ -39,15 +40,15 @@ log = logging.getLogger(__name__)
 
 
 def create(
-    settings: Settings, box: Box, registry: Registry, calls: Calls, capture: Capture | None = None
+    settings: Settings, box: Box, models: Models, calls: Calls, capture: Capture | None = None
 ) -> Router:
-    """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
+    """Create the router for ``models``; without nginx it has the control routes too."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_S, record_overdue).start()
-    readiness = Readiness(registry.asked_clients, unready_file(box, os.getpid()))
+    readiness = Readiness(models.all_clients, unready_file(box, os.getpid()))
     readiness.watch()
     app = Router(
-        pipeline_of(settings, box, registry, calls, readiness, capture),
+        pipeline_of(settings, box, models, calls, readiness, capture),
         LogSample(settings.log_sample),
         settings.max_body,
         settings.timeout,
@@ -80,7 +81,7 @@ def create(
 def pipeline_of(
     settings: Settings,
     box: Box,
-    registry: Registry,
+    models: Models,
     calls: Calls,
     readiness: Readiness,
     capture: Capture | None,
@@ -88,8 +89,8 @@ def pipeline_of(
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
     classifier = Classifier(
-        registry,
-        registry.default(settings.default_model),
+        models,
+        models.default(settings.default_model),
         settings.default_accept,
         settings.inference_type,
         sessions,
@@ -100,9 +101,9 @@ def pipeline_of(
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue)
     return Pipeline(
-        registry,
+        models,
         classifier,
-        Triton(upstream, registry, readiness, chosen if settings.caches_responses else None),
+        Triton(upstream, models, readiness, chosen if settings.caches_responses else None),
         calls,
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
@@ -135,8 +136,9 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return sessions
 
 
-def describe(registry: Registry, box: Box) -> None:
+def describe(models: Models, loader: FoundLoader, box: Box) -> None:
     """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
+    clients, found = list(models.make_clients()), loader.found
     rows = [
         _row(
             client.name,
@@ -145,19 +147,20 @@ def describe(registry: Registry, box: Box) -> None:
             description=(type(client).__doc__ or "").strip().split("\n")[0],
             models=list(client.required_models()),
             content_types=["application/json", *client.payload.content_types],
-            reload_error=registry.reload_errors.get(client.name),
+            reload_error=found.stale.get(client.name),
         )
-        for client in registry.clients.values()
+        for client in clients
     ]
-    rows += [_row(name, box.repository, load_error=reason) for name, reason in registry.load_errors.items()]
+    failed = {**found.broken, **found.errors}
+    rows += [
+        _row(name, box.repository, load_error=reason)
+        for name, reason in failed.items()
+        if name not in {client.name for client in clients}
+    ]
     _write(box.clients_file, json.dumps(rows).encode())
-    descriptions = [describe_client(client) for client in registry.clients.values()]
-    samples = {
-        client.name: {file.name: str(file) for file in sample_files(client)}
-        for client in registry.clients.values()
-    }
+    samples = {client.name: {file.name: str(file) for file in sample_files(client)} for client in clients}
     _write(box.samples_file, dumps(samples))
-    _write(box.openapi_file, dumps(document(descriptions)))
+    _write(box.openapi_file, dumps(document([describe_client(client) for client in clients])))
 
 
 def _row(name: str, repository: Path, **known: object) -> dict[str, object]:

@@ -25,7 +25,7 @@ from sm.client.base import Client
 from sm.http.media_types import kind_of
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.http.s3 import SCHEME, S3Uri, open_client
-from sm.plugins.registry import Registry
+from sm.models.table import Models
 from sm.polling import Poll
 from sm.router.answers import dumps
 from sm.router.classify import Message
@@ -67,7 +67,7 @@ class Capture:
     Args:
         write: Stores a file with a name such as ``resnet/AllTraffic/2026/11/24/10/…jsonl``.
         percents: Of the invocations of a model; of all others by the empty name.
-        registry: The clients, some of which may redact.
+        models: Some of their clients may redact.
         only_clients: Keep only what is for a client: to ask all clients of archives would load them.
         chance: Returns a number from 0 to 1 for each invocation.
     """
@@ -76,13 +76,13 @@ class Capture:
         self,
         write: Callable[[str, bytes], object],
         percents: Mapping[str, float],
-        registry: Registry,
+        models: Models,
         only_clients: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
         for reason in REASONS:
             metrics.CAPTURE_DROPPED.labels(reason)  # rate() loses the first count of a new series
-        self._write, self._percents, self._registry, self._chance = write, percents, registry, chance
+        self._write, self._percents, self._models, self._chance = write, percents, models, chance
         self._only_clients = only_clients
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._events: deque[Event] = deque()
@@ -157,7 +157,7 @@ class Capture:
                     return b""
                 body, result = encode(kept[0]), None if kept[1] is None else encode(kept[1])
             elif event.client is None and (
-                self._only_clients or any(map(redacts, self._registry.clients.values()))
+                self._only_clients or any(map(redacts, self._models.all_clients()))
             ):
                 # Lines may name any client, and Triton's protocol goes past all of them.
                 drop("redact")
@@ -212,13 +212,11 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
     write_atomically(path, content, 0o600)
 
 
-def open_capture(settings: Settings, registry: Registry, multi_model: bool) -> Capture | None:
+def open_capture(settings: Settings, models: Models, multi_model: bool) -> Capture | None:
     """Start the capture; None if the settings name no place. Then boto3 is not imported."""
     if not settings.capture:
         return None
-    capture = Capture(
-        writer(settings.capture), read_percents(settings.capture_percent), registry, multi_model
-    )
+    capture = Capture(writer(settings.capture), read_percents(settings.capture_percent), models, multi_model)
     capture.start()
     return capture
 

@@ -35,7 +35,7 @@ from sm.http.messages import (
     not_json,
 )
 from sm.invocation import Invocation
-from sm.plugins.registry import Registry
+from sm.models.table import Models, Served
 
 #: The beginning of a JSON object.
 OBJECT = re.compile(rb"\s*\{")
@@ -279,7 +279,7 @@ ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
 class Classifier:
     """The rules for the models that are served. ``default_model``: the model of a request that names none."""
 
-    models: Registry
+    models: Models
     default_model: str = ""
     default_accept: str = JSON
     #: How Triton handles JSON bodies: ``infer``, ``generate`` or ``generate_stream``.
@@ -294,7 +294,7 @@ class Classifier:
 
         Args:
             message: The request as it came.
-            invocation: Gets the session, by which a version of the model may be chosen.
+            invocation: Uses the model. Gets the session, by which a version of the model may be chosen.
 
         Raises:
             BadInput: The body cannot be parsed.
@@ -321,10 +321,10 @@ class Classifier:
             session = self.sessions.get(identity)
             if invocation is not None:
                 invocation.session = session
-        return self._parse_body(message, session)
+        return self._parse_body(message, invocation, session)
 
     def peek_model(self, message: Message) -> str:
-        """Return a request's model without parsing its body; empty if unknown.
+        """Return the name of a request's model without parsing its body; empty if it has to be parsed.
 
         It is the path's, else that of the first member of a JSON body (or of the first line), else that of
         the headers. Apart from :meth:`parse`, as the request may have to wait before it is parsed.
@@ -336,17 +336,20 @@ class Classifier:
             name = match[1].decode(errors="replace")
         elif not name and b'"modelname"' not in body:
             name = read_address(message).model or self.default_model
-        return name if self.models.is_served(name) else ""
+        return name
 
-    def parse_line(self, line: Message, lines: LinesRequest) -> ModelRequest:
+    def parse_line(
+        self, line: Message, lines: LinesRequest, invocation: Invocation | None = None
+    ) -> ModelRequest:
         """Classify a line: like any other request, or a bare payload. It is never streamed."""
-        request = self._parse_body(line, lines.session, lines.limit, is_line=True)
+        request = self._parse_body(line, invocation, lines.session, lines.limit, is_line=True)
         assert not isinstance(request, LinesRequest)  # a line has the content type of JSON
         return request
 
     def _parse_body(
         self,
         message: Message,
+        invocation: Invocation | None,
         session: Session | None,
         limit: RecordLimit | None = None,
         is_line: bool = False,
@@ -354,13 +357,14 @@ class Classifier:
         models, headers = self.models, message.headers
         body_type = headers.get("content-type", JSON)
         content_type, kind = media_type(body_type), kind_of(body_type)
-        # Check before the body is read: the platform loads a model again when it gets a 404.
-        if message.model and not models.is_served(message.model):
-            raise models.unknown(message.model)
         in_headers = TARGET_MODEL in headers or CUSTOM_ATTRIBUTES in headers
         address = read_address(message) if in_headers or message.query or message.model else NO_ADDRESS
         name, version = address.model or self.default_model, address.version
-        client = models.find(name) if name else None
+        served = models.use(name, invocation) if name else None
+        if message.model and served is None:
+            # Before the body is read: the platform loads a model again when it gets a 404.
+            raise models.explain(message.model)
+        client = None if served is None else served.client
         if (
             body_type == JSON
             and self.inference_type == "infer"
@@ -372,12 +376,14 @@ class Classifier:
             # Nearly all requests: none of the rules below finds another form.
             members = read_members(message.body)
             model = message.model or members.get("modelname") or name
-            return self._dispatch_request(message, model, models.find(model), address, members, session, None)
+            if model != name:
+                served = models.use(model, invocation)
+            return self._dispatch_request(message, model, served, address, members, session, None)
         takes_json, body = kind == JSON, JsonBody(message.body, is_line)
 
         def dispatch(members: Mapping[str, Any], call: PipelineCall | None = None) -> DispatchRequest:
             model = message.model or members.get("modelname") or name
-            found = client if model == name else models.find(model)
+            found = served if model == name else models.use(model, invocation)
             return self._dispatch_request(message, model, found, address, members, session, limit, call)
 
         if client is not None and client.payload.takes_bodies:
@@ -392,7 +398,7 @@ class Classifier:
             return TritonRequest(message, name, version, is_binary=True)
         coding = message.headers.get("content-encoding", "").strip().lower()
         if coding in COMPRESSIONS:
-            if models.served_without_client(name):
+            if served is not None and client is None:
                 return TritonRequest(message, name, version)  # Triton decompresses it.
             raise UnsupportedType(
                 f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
@@ -420,7 +426,7 @@ class Classifier:
                 f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
                 f"curl sends it with -H 'Content-Type: {JSON}'"
             )
-        if models.served_without_client(name):
+        if served is not None and client is None:
             raise UnsupportedType(
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
             )
@@ -431,7 +437,7 @@ class Classifier:
         self,
         message: Message,
         model: str,
-        client: Client | None,
+        served: Served | None,
         address: Address,
         members: Mapping[str, Any],
         session: Session | None,
@@ -445,7 +451,9 @@ class Classifier:
             limit.add(len(payload) if many else 1)
         elif many and self.max_records is not None:
             RecordLimit(self.max_records).add(len(payload))
-        found = self.models.get(model) if client is None else client
+        if served is None or served.client is None:
+            raise self.models.explain(model)
+        client = served.client
         accept = message.headers.get("accept", "")
         chosen_accept = choose_accept(accept, self.default_accept) if accept else self.default_accept
         platform_headers = {}
@@ -465,8 +473,8 @@ class Classifier:
             parameters,
             address.attributes,
             message.request_id,
-            chosen_accept == EVENTS or (message.in_parts and found.streams()),
-            client=found,
+            chosen_accept == EVENTS or (message.in_parts and client.streams()),
+            client=client,
             version=str(members.get("version") or address.version),
             accept=chosen_accept,
             headers=platform_headers,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +28,8 @@ from sm.client.hugging_face import TextClassification, pipeline_of
 from sm.errors import BadInput, ModelFailed, Overloaded, TriremeError, UnknownModel, WrongPayload
 from sm.http.messages import JSON, Answer, parse_json
 from sm.http.responses import error_answer
-from sm.plugins.registry import Registry
+from sm.invocation import Invocation
+from sm.models.table import Models
 from sm.router.answers import dumps
 from sm.router.classify import Message, estimate_parsed_bytes
 from sm.router.wsgi import NO_PARAMETERS, Router, read_message, respond
@@ -163,7 +165,7 @@ def blueprint(router: Router) -> Blueprint:
                 "created": int(client.folder.stat().st_mtime),
                 "owned_by": "trireme",
             }
-            for client in clients_for(EmbeddingsRequest, router.pipeline.registry)
+            for client in clients_for(EmbeddingsRequest, router.pipeline.models)
         ]
         return respond(Answer(orjson.dumps({"object": "list", "data": rows})))
 
@@ -172,35 +174,36 @@ def blueprint(router: Router) -> Blueprint:
     def search() -> Response:
         asked: list[SearchRequest] = []
 
-        def read() -> Message:
+        def read(invocation: Invocation) -> Message:
             message = read_message(request.environ, router.max_body)
             with DECODED.reserve(estimate_parsed_bytes(message)):
                 request_body = KINDS[request.path].read(message.body)
                 body = dumps(request_body.dispatched())
             asked.append(request_body)
-            find_client(router.pipeline.registry, request_body)
+            find_client(router.pipeline.models, request_body, invocation)
             headers = {**message.headers, "content-type": JSON, "accept": JSON}
             return Message(body, headers, NO_PARAMETERS, message.request_id, request_body.model)
 
         # A failure of one record is that of the invocation, so it ends only with the answer.
         with router.begin(request.environ) as invocation:
-            answer = router.pipeline.answer(invocation, read)
+            answer = router.pipeline.answer(invocation, partial(read, invocation))
             body = dumps(asked[0].write(orjson.loads(answer.read())["result"]))
             return respond(Answer(body, headers=answer.headers))
 
     return routes
 
 
-def clients_for(kind: type[SearchRequest], registry: Registry) -> list[Client]:
+def clients_for(kind: type[SearchRequest], models: Models) -> list[Client]:
     """Return the clients for a request, of those that this worker has made: asking makes none."""
-    return [client for client in registry.made_clients() if kind.is_served_by(client)]
+    return [client for client in models.clients() if kind.is_served_by(client)]
 
 
-def find_client(registry: Registry, asked: SearchRequest) -> None:
+def find_client(models: Models, asked: SearchRequest, invocation: Invocation | None = None) -> None:
     """Raise :class:`UnknownModel` unless the request's model is a client that answers such requests."""
-    if asked.is_served_by(registry.find(asked.model)):
+    served = models.use(asked.model, invocation)
+    if served is not None and asked.is_served_by(served.client):
         return
-    names = ", ".join(sorted(client.name for client in clients_for(type(asked), registry))) or "none"
+    names = ", ".join(sorted(client.name for client in clients_for(type(asked), models))) or "none"
     raise UnknownModel(
         f"no model {asked.model[:200]!r} that {asked.service}; there are: {names}", field="model"
     )

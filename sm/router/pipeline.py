@@ -19,7 +19,7 @@ from sm.errors import Interrupted, NotReady, TriremeError
 from sm.http.media_types import negotiate
 from sm.http.messages import JSON, Answer
 from sm.invocation import UNKNOWN, Invocation, begin, end
-from sm.plugins.registry import Registry
+from sm.models.table import Models
 from sm.router.admission import Admission, FairGate
 from sm.router.answers import encode_failure, record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
@@ -55,7 +55,7 @@ NOTHING: AbstractContextManager[object] = nullcontext()
 class Pipeline:
     """Answers invocations."""
 
-    registry: Registry
+    models: Models
     classifier: Classifier
     #: Answers requests in Triton's own protocol.
     triton: Triton
@@ -118,26 +118,29 @@ class Pipeline:
         whose model is not known yet is admitted when it is parsed.
         """
         model = self.classifier.peek_model(message)
-        if model:
+        if self.models.known(model):
             invocation.model = model
             invocation.slot.enter(model)
 
     def _reserve_memory(self, message: Message) -> AbstractContextManager[object]:
         """Reserve the memory of a large body's parsed form."""
         size = estimate_parsed_bytes(message)
-        return DECODED.reserve(size, self.classifier.peek_model(message) or UNKNOWN) if size else NOTHING
+        model = self.classifier.peek_model(message) if size else ""
+        share = model if self.models.known(model) else UNKNOWN
+        return DECODED.reserve(size, share) if size else NOTHING
 
     def _take_model(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
         """Note whose slot and memory the request uses, and under which model it is counted."""
         if isinstance(request, LinesRequest):
-            invocation.share = self.classifier.peek_model(request.message) or UNKNOWN
+            model = self.classifier.peek_model(request.message)
+            invocation.share = model if model and self.models.use_model(model, invocation) else UNKNOWN
             return
         if isinstance(request, DispatchRequest):
             if request.many:
                 invocation.records = len(request.records)
             elif not request.streamed:
                 invocation.observations = []
-        elif not self.registry.is_served(request.model):
+        elif self.models.use_model(request.model, invocation) is None:
             # Any other name must not become a label of the metrics.
             invocation.share = UNKNOWN
             return
@@ -169,7 +172,7 @@ class Pipeline:
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:
             with DECODED.reserve(estimate_parsed_bytes(line)):
-                return self._run(invocation, self.classifier.parse_line(line, request))
+                return self._run(invocation, self.classifier.parse_line(line, request, invocation))
 
         answer = answer_lines(request, answer_line, self.lines, invocation, invocation.slot)
         if request.session is not None:
@@ -191,9 +194,9 @@ class Pipeline:
                 listener.resolved(request.model, request.version, 0)
             if self.readiness is not None:
                 self.readiness.check(request.model)
-            if not self.registry.is_repeatable(request.model):
+            if not self.models.is_repeatable(request.model):
                 self._run_once(invocation)
-            invocation.model, answer = self.triton.run(request)
+            invocation.model, answer = self.triton.run(request, invocation)
             return answer
         if request.client.unready:
             raise NotReady(request.client.unready)

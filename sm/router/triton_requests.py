@@ -26,7 +26,8 @@ from sm.errors import (
 )
 from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
-from sm.plugins.registry import NO_MODEL, Registry
+from sm.invocation import Invocation
+from sm.models.table import Models, Served
 from sm.router.back_pressure import finish
 from sm.router.classify import Message, TritonRequest
 from sm.router.event_streams import split_events
@@ -54,7 +55,7 @@ class Triton:
     def __init__(
         self,
         upstream: Upstream,
-        registry: Registry,
+        models: Models,
         readiness: Readiness | None = None,
         chosen_outputs: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
@@ -62,49 +63,54 @@ class Triton:
 
         Args:
             upstream: Triton's port.
-            registry: What is served.
+            models: What is served.
             readiness: Why models are not ready, as their clients say.
             chosen_outputs: Returns the outputs of a model that a request must ask for, all or none.
         """
-        self._upstream, self._registry = upstream, registry
+        self._upstream, self._models = upstream, models
         self._readiness, self._chosen_outputs = readiness, chosen_outputs
 
     def close(self) -> None:
         """Close the idle connections, which a worker keeps until it ends."""
         self._upstream.close()
 
-    def run(self, request: TritonRequest) -> tuple[str, Answer]:
+    def run(self, request: TritonRequest, invocation: Invocation | None) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
-        if request.message.target and self._registry.is_own_name(request.model):
-            return request.model, self.pass_on("POST", request.message)
-        if not request.model:
-            names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
-            raise UnknownModel(f"{NO_MODEL}; there are: {names}")
-        model = self._registry.triton_model(request.model)
-        name = self._registry.name_in_answers(request.model)
+        models = self._models
+        if request.message.target and not models.is_versioned(request.model):
+            return request.model, self.pass_on("POST", request.message, invocation)
+        served = models.use_model(request.model, invocation)
+        if served is None:
+            if models.is_closed or not request.model:
+                raise models.explain(request.model)
+            # Triton may have it since the start, or says that it has not.
+            served = Served(request.model, None, request.model)
+        name, model = served.name, served.entry
+        if not model:
+            raise BadInput(
+                f"the archive of model {request.model!r} has no model that is called, only a client"
+            )
         accept = accept_of(request)
         negotiate(accept, (EVENTS,) if request.streamed else (JSON, BINARY, OCTET_STREAM))
         try:
             upstream_request = to_upstream(request, model)
             self._check_outputs(model, upstream_request)
             answer = as_accepted(to_answer(self._upstream.send(upstream_request)), accept)
-            # New versions of a model count as that model.
-            counted = model if self._registry.is_own_name(request.model) else name
-            return counted, answer if name == model else rename_model(answer, model, name)
+            return name, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
-            known = model in self._registry.models or self._registry.loads_on_demand
-            if known and not request.version:
+            if models.comes_again and models.known(request.model) and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
             raise
 
-    def pass_on(self, method: str, message: Message) -> Answer:
+    def pass_on(self, method: str, message: Message, invocation: Invocation | None) -> Answer:
         """Pass a request below ``/v2`` on as it is, but for a model that Triton knows by another name."""
         target, match = message.target, MODEL_PATH.match(message.target)
         name = model = model_in(target)
         if self._readiness is not None and target.partition("?")[0].endswith("/ready"):
             self._readiness.check(name)
-        if match and not self._registry.is_own_name(name):
-            model = self._registry.triton_model(name)
+        if match and self._models.is_versioned(name):
+            served = self._models.use_model(name, invocation)
+            model = name if served is None else served.entry
             target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
         request = Request(method, target, message.body, headers_of(message))
         self._check_outputs(model, request)

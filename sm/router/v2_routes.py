@@ -75,7 +75,7 @@ def blueprint(router: Router) -> Blueprint:
             message = read_message(request.environ, router.max_body, target=target)
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method
-            answer = router.pipeline.triton.pass_on(method, message)
+            answer = router.pipeline.triton.pass_on(method, message, invocation)
         if path.rstrip("/") == "/v2":
             return respond(describe_box(answer))
         return respond(without_request_token(answer))

@@ -339,7 +339,7 @@ def blueprint(router: Router) -> Blueprint:
         try:
             return respond(router.answer(request.environ, model=name))
         except (ClientFailed, ModelFailed):
-            if router.pipeline.registry.is_served(name):
+            if router.pipeline.models.known(name):
                 raise
             # The model was unloaded while the request ran, so its files are gone.
             raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None

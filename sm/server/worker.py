@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,19 +28,16 @@ from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
-from sm.models.archive_clients import LoadedClients, LoadedRegistry
+from sm.models.archive_clients import ArchiveLoader
+from sm.models.found_clients import FoundLoader
 from sm.models.holds import Holds
 from sm.models.load_records import Records
 from sm.models.on_demand import Demand
-from sm.models.version_clients import (
-    CurrentModels,
-    VersionClients,
-    VersionRegistry,
-    prepare_staged,
-)
+from sm.models.table import Models
+from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
 from sm.plugins import registry
-from sm.plugins.registry import LateClients, Registry
-from sm.plugins.reloading import LiveClients, LiveRegistry
+from sm.plugins.registry import Found
+from sm.plugins.reloading import Reloader
 from sm.plugins.toolkit import code_imports
 from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
@@ -201,16 +197,14 @@ class DataPlane(Plane):
         calls = Calls.of(self.box, self.settings.wait_seconds)
         self._transport = transport = Transport(self.settings, self.box, calls=calls)
         try:
-            clients = self.registry(transport)
-            self._capture = open_capture(self.settings, clients, self.box.multi_model)
-            flask = app.create(self.settings, self.box, clients, calls, self._capture)
+            models, found = self.models(transport)
+            self._capture = open_capture(self.settings, models, self.box.multi_model)
+            flask = app.create(self.settings, self.box, models, calls, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
-        describe = partial(app.describe, clients, self.box)
-        if not self.box.multi_model:
+        if found is not None:
+            found.on_change = describe = partial(app.describe, models, found, self.box)
             describe()
-        if isinstance(clients.clients, LiveClients | LateClients):
-            clients.clients.watch(describe)
         return self.traced(flask)
 
     def traced(self, application: WSGIApplication) -> WSGIApplication:
@@ -228,44 +222,46 @@ class DataPlane(Plane):
             handler.addFilter(TraceIds())
         return TracedRequests(application, self._tracer, self.box.fronted, POLLED)
 
-    def registry(self, transport: Transport) -> Registry:
-        """Return the registry: the clients found at start or, in multi-model mode, those of archives."""
+    def models(self, transport: Transport) -> tuple[Models, FoundLoader | None]:
+        """Return what is served, and what fills it: None if archives do."""
         if self.box.multi_model:
-            records = Records(self.box.models_file)
-            loaded = LoadedClients(records, transport)
-            if self.box.catalog:
-                demand = Demand(self.box.control_socket, records, self.box.repository_keys)
-                loaded = LoadedClients(records, transport, demand.load, Holds(self.box.holds_folder))
-            return LoadedRegistry(
-                loaded, lists_models=not self.box.repository_keys, loads_on_demand=bool(self.box.catalog)
-            )
+            return self.archives(transport), None
         code = CodeFolder.of(self.settings, self.box.repository)
         # gunicorn ends if a worker does not start, and workers that serve already would end with it.
         has_served = self.box.clients_file.exists()
         skip = self.box.reload or self.settings.broken_clients == "skip" or has_served
-        build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
+        find = partial(
+            registry.build, self.settings.clients, repository=self.box.repository, skip_broken=skip, code=code
+        )
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:
-            return self.version_registry(transport, skip, code)
-        models = tuple(transport.ready_models())
+            versions = VersionLoader(Records(self.box.models_file))
+            models = Models(versions, Holds(self.box.holds_folder), transport.forget)
+            current = CurrentModels(transport, models)
+            versions.start(find(current), current)
+            Poll("new-versions", WATCH_S, partial(prepare_staged, models, versions, self.box)).start()
+            return models, versions
+        names = tuple(transport.ready_models())
         if not self.box.reload:
-            built = build()
-            return replace(built, clients=LateClients(built.clients, built.unserved), models=models)
+            found = FoundLoader(find(transport), names)
+            return Models(found), found
         task_folders = [file.parent for file in self.box.repository.glob(f"*/{TASK_FILE}")]
         folders = (*self.settings.clients, code.folder, *task_folders)
-        reloaded = LiveClients(build, folders, self.box.reloads_folder)
-        return LiveRegistry(reloaded, models=models)
+        found = FoundLoader(Found({}), names)
+        Reloader(partial(find, transport), folders, self.box.reloads_folder, found.put).watch()
+        return Models(found), found
 
-    def version_registry(self, transport: Transport, skip: bool, code: CodeFolder) -> Registry:
-        """Return the registry of a box whose models are replaced while it runs."""
-        records = Records(self.box.models_file)
-        versions = LoadedClients(records, transport, holds=Holds(self.box.holds_folder))
-        current = CurrentModels(transport, versions)
-        built = registry.build(self.settings.clients, current, self.box.repository, skip, code)
-        first = LateClients(built.clients, built.unserved)
-        clients = VersionClients(first, versions, current)
-        Poll("new-versions", WATCH_S, partial(prepare_staged, clients, self.box)).start()
-        return VersionRegistry(**{**vars(built), "clients": clients, "models": (*records.read().records,)})
+    def archives(self, transport: Transport) -> Models:
+        """Return what is served in multi-model mode."""
+        records, keys = Records(self.box.models_file), self.box.repository_keys
+        demand = Demand(self.box.control_socket, records, keys) if self.box.catalog else None
+        return Models(
+            ArchiveLoader(records, transport, demand, lists_models=not keys),
+            Holds(self.box.holds_folder) if demand else None,
+            transport.forget,
+            is_closed=True,
+            comes_again=demand is not None,
+        )
 
 
 class ControlPlane(Plane):

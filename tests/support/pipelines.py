@@ -16,7 +16,7 @@ from PIL import Image
 
 from sm.client.base import Client
 from sm.invocation import Invocation
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.answers import write_pipeline
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
@@ -245,7 +245,7 @@ def load(folder: Path, task: str) -> Client:
 
 
 def parse(client: Client, body: Any) -> Any:
-    classifier = Classifier(Registry({client.name: client}), client.name)
+    classifier = Classifier(models_of({client.name: client}), client.name)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return classifier.parse(Message(content, {"content-type": "application/json"}, {}, "id"))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sm.plugins.registry import Registry
+from sm.models.table import Models
 from sm.router.wsgi import Router
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -22,7 +22,7 @@ from sm.triton import server, shared_memory_cleanup
 from tests.support.other_triton import OTHER_TRITON
 
 #: Creates the router of a worker.
-CreateRouter = Callable[[Settings, Box, Registry], Router]
+CreateRouter = Callable[[Settings, Box, Models], Router]
 
 TRITON_TIMEOUT_S = 60.0
 #: In fp32, because tests compare exact digits.

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from sm.client.base import ModelMetadata
+from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, Overloaded, UnknownModel
-from sm.models.archive_clients import LoadedClients, LoadedRegistry
+from sm.invocation import current
+from sm.models.archive_clients import ArchiveLoader
 from sm.models.load_records import Record, Records, State
+from sm.models.table import Models
 from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
 from tests.support.invocations import Callers
@@ -70,8 +72,8 @@ class Worker:
         self.records = Records(folder / "models.json")
         self.triton = FakeTriton()
         # FakeTriton has only what a client needs.
-        self.clients = LoadedClients(Records(folder / "models.json"), self.triton)  # type: ignore[arg-type]
-        self.registry = LoadedRegistry(self.clients)
+        loader = ArchiveLoader(Records(folder / "models.json"), self.triton)  # type: ignore[arg-type]
+        self.models = Models(loader, forget=self.triton.forget, is_closed=True, comes_again=False)
 
     def load(self, name: str, identity: str, **code: str) -> None:
         url = self.platform.write_flat(name, None, **code)
@@ -91,8 +93,15 @@ class Worker:
         )
         self.records.put(record)
 
+    def get(self, name: str) -> Client:
+        """Return an archive's client, as a request does."""
+        served = self.models.use(name, current())
+        if served is None or served.client is None:
+            raise self.models.explain(name)
+        return served.client
+
     def run_client(self, name: str) -> Any:
-        return self.registry.get(name).inference(None)
+        return self.get(name).inference(None)
 
 
 @pytest.fixture
@@ -119,17 +128,17 @@ def test_an_archives_client_cannot_take_the_name_of_a_built_in_client(worker: Wo
     source = CLIENT.replace("    models", f"    {statement}\n    models")
     worker.load("mine", "1", client=source, helper="NAME = 'mine'")
     assert worker.run_client("mine") == ["mine", "mine", "mine-in-triton"]
-    assert worker.registry.get("mine").name == "mine"
+    assert worker.get("mine").name == "mine"
     with pytest.raises(UnknownModel):
-        worker.registry.get("resnet")
+        worker.get("resnet")
 
 
 def test_an_unloaded_archives_client_and_modules_are_freed(worker: Worker) -> None:
     worker.load("one", "1", client=CLIENT, helper="NAME = 1")
-    client = weakref.ref(worker.registry.get("one"))
+    client = weakref.ref(worker.get("one"))
     worker.records.remove("one")
     with pytest.raises(UnknownModel):
-        worker.registry.get("one")
+        worker.get("one")
     assert worker.triton.forgotten_models == ["one-in-triton"]
     # They are freed in the background.
     wait_until(lambda: client() is None, description="freeing the client")
@@ -146,7 +155,7 @@ def test_a_client_that_cannot_be_imported_is_reported_until_it_is_replaced(worke
     worker.load("one", "1", client="import no_such_module\n")
     for _ in range(2):
         with pytest.raises(ClientFailed, match="'one' cannot be loaded: .*no_such_module"):
-            worker.registry.get("one")
+            worker.get("one")
     worker.load("one", "2", client=CLIENT, helper="NAME = 2")
     assert worker.run_client("one")[0] == 2
 
@@ -154,7 +163,7 @@ def test_a_client_that_cannot_be_imported_is_reported_until_it_is_replaced(worke
 def test_a_client_cannot_use_a_model_of_another_archive(worker: Worker) -> None:
     worker.load("one", "1", client=CLIENT.replace('("model",)', '("two",)'), helper="NAME = 1")
     with pytest.raises(ClientFailed, match="'two' is not served"):
-        worker.registry.get("one")
+        worker.get("one")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +177,7 @@ def test_a_client_that_raises_to_end_the_process_only_fails_itself(
     worker.load("one", "1", client=source, helper="NAME = 1")
     for _ in range(2):
         with pytest.raises(ClientFailed, match=statement.split()[1].split("(")[0]):
-            worker.registry.get("one")
+            worker.get("one")
 
 
 def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_modules(
@@ -179,7 +188,7 @@ def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_module
 
     def get_client() -> None:
         try:
-            worker.registry.get("one")
+            worker.get("one")
         except Exception as error:
             errors.append(error)
 
@@ -189,7 +198,7 @@ def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_module
     wait_until(started_file.exists, description="the start of the client's import")
     worker.records.remove("one")
     with pytest.raises(UnknownModel):
-        worker.registry.get("one")
+        worker.get("one")
     (started_file.parents[3] / "go-on").touch()
     thread.join()
     assert [type(error) for error in errors] == [UnknownModel]
@@ -202,7 +211,7 @@ def test_requests_that_wait_for_a_client_use_the_share_of_its_model_alone(worker
     with Callers(FairGate(share=2, room=2), 10) as callers:
         calls = [callers.call(lambda: worker.run_client("slow")) for _ in range(8)]
         wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
-        assert callers.call(lambda: worker.registry.triton_model("plain")).result() == "plain-in-triton"
+        assert callers.call(lambda: worker.models.use("plain", current())).result() is not None
         (worker.platform.home / "go-on").touch()
     assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}
 
@@ -211,7 +220,7 @@ def test_a_client_is_not_ready_until_triton_is_reachable(worker: Worker) -> None
     worker.load("one", "1", client=CLIENT, helper="NAME = 1")
     worker.triton.unreachable = True
     with pytest.raises(NotReady):
-        worker.registry.get("one")
+        worker.get("one")
     worker.triton.unreachable = False
     assert worker.run_client("one")[0] == 1
 
@@ -221,7 +230,7 @@ def test_a_client_is_not_ready_while_triton_reloads_its_model(worker: Worker) ->
     worker.triton.unserved_models = {"one-in-triton"}
     for _ in range(2):
         with pytest.raises(NotReady, match="'one'"):
-            worker.registry.get("one")
+            worker.get("one")
     worker.triton.unserved_models = set()
     assert worker.run_client("one")[0] == 1
 
@@ -229,13 +238,8 @@ def test_a_client_is_not_ready_while_triton_reloads_its_model(worker: Worker) ->
 def test_an_archive_without_a_client_is_served_over_v2_only(worker: Worker) -> None:
     worker.load("plain", "1")
     worker.load("one", "2", client=CLIENT, helper="NAME = 1")
-    assert worker.registry.triton_model("plain") == "plain-in-triton"
+    assert worker.models.use("plain", None) == ("plain", None, "plain-in-triton")
     with pytest.raises(BadInput, match="v2"):
-        worker.registry.get("plain")
-    assert "plain" not in worker.clients
-    assert "one" in worker.clients
-    assert list(worker.clients) == ["one"]
-    assert worker.registry.served_without_client("plain")
-    assert not worker.registry.served_without_client("one")
-    assert worker.registry.is_served("plain")
-    assert not worker.registry.is_served("unknown")
+        worker.get("plain")
+    assert worker.models.clients() == []  # none is made before it is asked for
+    assert [worker.models.known(name) for name in ("plain", "one", "unknown")] == [True, True, False]

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sm.plugins.registry import Registry
+from sm.models.table import Models
 from sm.router import app
 from sm.router.wsgi import Router
 from sm.run_state import Box
@@ -43,8 +43,8 @@ def create_router() -> Iterator[CreateRouter]:
     """Create routers as workers do; their connections to Triton are closed at the end of the test."""
     with ExitStack() as routers:
 
-        def create(settings: Settings, box: Box, registry: Registry) -> Router:
-            router = app.create(settings, box, registry, Calls.of(box, settings.wait_seconds))
+        def create(settings: Settings, box: Box, models: Models) -> Router:
+            router = app.create(settings, box, models, Calls.of(box, settings.wait_seconds))
             routers.callback(router.pipeline.triton.close)
             return router
 

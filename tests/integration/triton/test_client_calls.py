@@ -14,8 +14,9 @@ from sm.client import Client, Payload, TensorClient, Tensors
 from sm.errors import ClientFailed
 from sm.invocation import Invocation
 from sm.metrics import DURATIONS
+from sm.models.found_clients import models_of
 from sm.plugins.loading import ClientSource
-from sm.plugins.registry import Registry, check
+from sm.plugins.registry import check
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
 from sm.triton.transport import Transport
@@ -84,7 +85,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     triton: TritonProcess, create_router: CreateRouter, pipeline: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     http = create_router(
-        triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
+        triton.settings, triton.box, models_of({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
     with caplog.at_level(logging.INFO, "sm.router.invocation"):
         response = http.post(
@@ -148,7 +149,7 @@ def test_the_records_of_a_list_reach_triton_as_rows_of_one_call(
     client = Doubling(transport, Path(), Path())
     client.name = "doubling"
     check(client, ClientSource("doubling", Path("doubling.py")), transport)
-    http = create_router(triton.settings, triton.box, Registry({"doubling": client})).test_client()
+    http = create_router(triton.settings, triton.box, models_of({"doubling": client})).test_client()
     count = 2 * MAX_ROWS
     response = http.post(
         "/invocations", json={"modelname": "doubling", "payload": [{"rows": row} for row in range(count)]}

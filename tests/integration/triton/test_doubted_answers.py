@@ -20,7 +20,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, TextMessage
 
 from sm.client import Client, StreamingClient, TextPayload
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.settings import Settings
 from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
@@ -94,8 +94,7 @@ def router(
     Measure.notes = triton.notes
     for note in ("began", "go-on"):
         (triton.notes / note).unlink(missing_ok=True)
-    registry = Registry(clients, models=("echo", "slow"))
-    http = create_router(settings, box, registry).test_client()
+    http = create_router(settings, box, models_of(clients, models=("echo", "slow"))).test_client()
     yield Router(http, generation, triton.notes)
     (triton.notes / "go-on").touch()
     transport.close()

@@ -13,7 +13,7 @@ import pytest
 
 from sm.errors import NotReady, UnknownModel
 from sm.metrics import TENSORS
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.classify import Message, TritonRequest
 from sm.router.triton_requests import Triton
 from sm.triton import server
@@ -148,9 +148,9 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton
         transport.infer("fixed", {"x": X})
     # A caller of the v2 protocol gets the same error.
     upstream = Upstream(killable_triton.box.http_port, 5.0, Calls(AnswerGuard(None)))
-    v2 = Triton(upstream, Registry({}, models=("fixed",)))
+    v2 = Triton(upstream, models_of({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
-        v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
+        v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"), None)
     # A name that was never served stays unknown.
     with pytest.raises(UnknownModel):
         transport.infer("nothing", {"x": X})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.settings import Settings
 from tests.support.tritons import CreateRouter, TritonProcess
 
@@ -17,7 +17,7 @@ def router(triton: TritonProcess, create_router: CreateRouter, request: pytest.F
     """A caller of the router. The parameter is a setting and its value."""
     variables: dict[str, str] = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "echo", **request.param}
     settings = Settings.read(variables)
-    return create_router(settings, triton.box, Registry({}, models=("echo",))).test_client()
+    return create_router(settings, triton.box, models_of({}, models=("echo",))).test_client()
 
 
 @pytest.mark.parametrize("router", [{"SAGEMAKER_TRITON_INFERENCE_TYPE": "generate"}], indirect=True)

@@ -12,7 +12,7 @@ from sm.client.base import Client
 from sm.client.hugging_face import ALL, OTHER, PIPELINES, pipeline_of
 from sm.client.tasks import TASKS
 from sm.errors import WrongPayload
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.classify import Classifier, DispatchRequest, Message, TritonRequest
 from tests.support.pipelines import ask, ask_body, parse
 from tests.support.task_models import load_task, write_text_model
@@ -65,7 +65,7 @@ def test_rows_of_a_table_come_in_every_usual_form(inputs: Any, rows: Any) -> Non
 @pytest.mark.parametrize("body", [{"payload": {"text": "ada"}}, {"inputs": "ada"}])
 def test_every_name_of_json_is_json(tmp_path: Path, kind: str, body: Any) -> None:
     client = load(tmp_path / "mood", "text-classification", ("sad", "glad"))
-    classifier = Classifier(Registry({client.name: client}), client.name)
+    classifier = Classifier(models_of({client.name: client}), client.name)
     request = classifier.parse(Message(json.dumps(body).encode(), {"content-type": kind}, {}, "id"))
     assert isinstance(request, DispatchRequest)
     assert len(request.records) == 1

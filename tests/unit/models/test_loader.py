@@ -102,7 +102,7 @@ def test_unloading_does_not_wait_for_a_reload(setup: LoaderSetup) -> None:
     reload.start()
     wait_until(lambda: setup.triton.calls.count("load slow") == 2, description="the reload")
     loader.unload("slow")
-    assert setup.records.read().find("slow") is None
+    assert "slow" not in setup.records.read().serving
     loader.reap()
     assert setup.staged() == ["slow"], "Triton waits for ever for files that are gone"
     setup.triton.model_states = {"slow": "READY"}
@@ -138,7 +138,7 @@ def test_a_model_for_whose_reload_there_is_no_room_is_unloaded(setup: LoaderSetu
     with pytest.raises(OutOfMemory):
         loader.reload("one")
     assert (setup.triton.calls, setup.staged()) == (["load one", "unload one"], [])
-    assert setup.records.read().find("one") is None
+    assert "one" not in setup.records.read().serving
 
 
 def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSetup) -> None:
@@ -147,7 +147,7 @@ def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSet
     setup.triton.failing = NotReady("Triton is not there")
     with pytest.raises(NotReady):
         loader.unload("one")
-    assert setup.records.read().find("one") == record
+    assert setup.records.read().serving["one"] == record
     assert setup.staged() == ["one"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter
@@ -9,17 +10,20 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.invocation import Invocation, current
 from sm.models import on_demand
-from sm.models.holds import Holds
+from sm.models.archive_clients import ArchiveLoader
+from sm.models.holds import Holds, alone
 from sm.models.load_records import Record, Records, State
 from sm.models.model_loader import Loader
 from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, Demand, OnDemand
+from sm.models.table import Models
 from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
 from tests.support.invocations import Callers
@@ -160,13 +164,37 @@ def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path
     records = Records(tmp_path / "models.json")
     demand = AnsweredDemand(tmp_path / "no socket", records, {})
     with Callers(FairGate(share=2, room=2), 10) as callers:
-        slow = [callers.call(partial(demand.load, "slow")) for _ in range(8)]
+        slow = [callers.call(lambda: demand.load("slow", current())) for _ in range(8)]
         wait_until(lambda: sum(call.done() for call in slow) == 4, description="those above the share")
         # Two have the slots of their model, two are in its queue; there are slots for others.
-        assert callers.call(partial(demand.load, "nobody")).result() is False
-        other = callers.call(partial(demand.load, "other"))
+        assert callers.call(lambda: demand.load("nobody", current())).result() is False
+        other = callers.call(lambda: demand.load("other", current()))
         records.put(Record("other", "", "1", "other", {}, state=State.SERVES))
         assert other.result() is True
         assert not any(call.done() and call.exception() is None for call in slow)
         records.put(Record("slow", "", "2", "slow", {}, state=State.SERVES))
     assert Counter(type(call.exception()) for call in slow) == {Overloaded: 4, type(None): 4}
+
+
+def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> None:
+    records = Records(tmp_path / "models.json")
+    asked: list[str] = []
+
+    class Loading(Demand):
+        def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
+            asked.append(name)
+            records.put(Record(name, "", f"id-{name}", name, {}, state=State.SERVES))
+            return 202, ""
+
+    triton: Any = None
+    loader = ArchiveLoader(records, triton, Loading(tmp_path / "no socket", records, {}))
+    (tmp_path / "holds").mkdir()
+    models = Models(loader, Holds(tmp_path / "holds"), is_closed=True)
+    assert not models.known("cats")
+    assert asked == []
+    request = Invocation(math.inf)
+    request.holds = {}
+    assert models.use("cats", request) == ("cats", None, "cats")
+    assert (asked, models.known("cats")) == (["cats"], True)
+    with alone(tmp_path / "holds", "id-cats") as is_idle:
+        assert not is_idle

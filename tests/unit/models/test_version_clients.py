@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from sm.invocation import current
 from sm.models import version_clients
-from sm.models.archive_clients import LoadedClients
 from sm.models.holds import Holds, alone
 from sm.models.load_records import Record, Records, State
-from sm.models.version_clients import CurrentModels, VersionClients
+from sm.models.table import Models
+from sm.models.version_clients import CurrentModels, VersionLoader, prepare
+from sm.plugins.registry import Found
 
 
 class Both:
@@ -32,13 +34,14 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
     new = Record("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
     records.put(new)
     triton: Any = None
-    versions = LoadedClients(records, triton, holds=Holds(tmp_path / "holds"))
+    loader = VersionLoader(records)
+    models = Models(loader, Holds(tmp_path / "holds"))
     first: Any = {"both": Both()}
-    clients = VersionClients(first, versions, CurrentModels(triton, versions))
+    loader.start(Found(first), CurrentModels(triton, models))
 
     def check_golden(client: Both) -> None:
         for name in client.required_models():
-            assert versions.find(name)
+            assert models.hold(name, current())
         with alone(tmp_path / "holds", "first-b") as is_idle:
             assert not is_idle
         if failure is not None:
@@ -46,9 +49,22 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
 
     monkeypatch.setattr(version_clients, "check_golden", check_golden)
     try:
-        clients.prepare(new)
+        prepare(models, loader, new)
     except BaseException as error:
         assert error is failure
     for identity in ("first-a", "first-b", "new"):
         with alone(tmp_path / "holds", identity) as is_idle:
             assert is_idle, identity
+
+
+def test_a_client_that_asks_for_a_model_which_is_not_served_does_not_wait_for_its_own_check(
+    tmp_path: Path,
+) -> None:
+    """A client's check asks for its model; whoever makes the client then would wait for itself."""
+    loader = VersionLoader(Records(tmp_path / "models.json"))
+    models = Models(loader)
+    unchecked: Any = None  # nobody may ask it anything
+    triton: Any = None
+    loader.start(Found({}, unserved={"late": unchecked}), CurrentModels(triton, models))
+    assert models.hold("late", None) is None
+    assert not models.known("late")

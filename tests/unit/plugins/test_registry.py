@@ -12,16 +12,18 @@ import pytest
 
 from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
+from sm.models.found_clients import FoundLoader
+from sm.models.table import Models
 from sm.plugins import registry
 from sm.plugins.loading import discover, load
-from sm.plugins.registry import Registry, check_name
+from sm.plugins.registry import Found, check_name
 from sm.plugins.toolkit import code_imports as modules
 from sm.settings import HERE, Settings
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
 from trireme_tools.check import discovery
 
 
-def build_registry(*folders: Path, skip: bool = False) -> Registry:
+def build_registry(*folders: Path, skip: bool = False) -> Found:
     return registry.build(folders, EmptyTriton(), Path("/nowhere"), skip)
 
 
@@ -48,10 +50,10 @@ def test_a_client_directly_in_the_code_folder_may_import_the_files_beside_it(tmp
     write_client(tmp_path, "code2", CLIENT_SOURCE.replace("from .words", "from words"), words="WORD = 3")
     for file in (tmp_path / "code2").iterdir():
         file.rename(code / file.name)
-    clients_registry = registry.build((), EmptyTriton(), tmp_path)
+    found = registry.build((), EmptyTriton(), tmp_path)
     modules.forget_modules(code / "another")
     modules.forget_modules(code)
-    assert {name: client.inference(None) for name, client in clients_registry.clients.items()} == {
+    assert {name: client.inference(None) for name, client in found.clients.items()} == {
         "another": 1,
         "client": 3,
     }
@@ -126,11 +128,11 @@ def test_when_skipping_broken_clients_one_is_left_out_and_reported(
     write_client(tmp_path, "broken", "import nothing_of_this_name\n")
     write_client(tmp_path, "hello", words="WORD = 1")
     with caplog.at_level(logging.ERROR):
-        clients_registry = build_registry(tmp_path, skip=True)
-    assert list(clients_registry.clients) == ["hello"]
+        found = build_registry(tmp_path, skip=True)
+    assert list(found.clients) == ["hello"]
     assert "nothing_of_this_name" in caplog.text
     with pytest.raises(UnknownModel, match="nothing_of_this_name"):
-        clients_registry.get("broken")
+        raise Models(FoundLoader(found)).explain("broken")
 
 
 def test_two_clients_of_the_same_name_stop_the_start(tmp_path: Path) -> None:
@@ -146,8 +148,8 @@ def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
     write_client(tmp_path / "model" / "code", "hello", words="WORD = 1")
     (tmp_path / "clients" / "hello" / "__pycache__").mkdir()
     (tmp_path / "clients" / "hello" / "__pycache__" / "words.cpython-311.pyc").write_bytes(b"x")
-    clients_registry = build_registry(tmp_path / "clients", tmp_path / "model" / "code")
-    assert list(clients_registry.clients) == ["hello"]
+    found = build_registry(tmp_path / "clients", tmp_path / "model" / "code")
+    assert list(found.clients) == ["hello"]
 
 
 def test_the_error_for_an_edited_copy_of_a_client_names_the_changed_file(tmp_path: Path) -> None:
@@ -183,9 +185,9 @@ def test_a_client_that_declares_it_replaces_the_built_in_one(
 ) -> None:
     write_client(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
     with caplog.at_level(logging.INFO):
-        clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
-    assert clients_registry.get("resnet").inference(None) == "mine"
-    assert "resnet" not in clients_registry.left_out
+        found = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
+    assert found.clients["resnet"].inference(None) == "mine"
+    assert "resnet" not in found.left_out
     assert "clients/resnet/client.py is replaced by" in caplog.text
 
 
@@ -209,16 +211,16 @@ def test_a_client_may_replace_only_a_client_of_its_own_name(tmp_path: Path) -> N
 
 def test_when_skipping_broken_clients_the_built_in_client_wins_over_one_of_its_name(tmp_path: Path) -> None:
     write_client(tmp_path / "code", "resnet", words="WORD = 1")
-    clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
-    assert "not served" in clients_registry.left_out["resnet"]  # the built-in client waits for its model
+    found = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
+    assert "not served" in found.left_out["resnet"]  # the built-in client waits for its model
 
 
 def test_a_broken_replacement_does_not_bring_back_the_built_in_client(tmp_path: Path) -> None:
     write_client(
         tmp_path / "code", "resnet", f"import nothing_of_this_name\n{REPLACING_CLIENT}", words="WORD = 1"
     )
-    clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
-    assert "nothing_of_this_name" in clients_registry.left_out["resnet"]
+    found = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
+    assert "nothing_of_this_name" in found.left_out["resnet"]
 
 
 def test_clients_of_different_names_in_folders_of_the_same_name_keep_their_modules(
@@ -243,25 +245,28 @@ def test_a_client_whose_model_is_missing_stops_the_start(tmp_path: Path) -> None
 
 
 def test_a_built_in_client_waits_for_its_model() -> None:
-    clients_registry = build_registry(HERE / "clients")
-    assert not clients_registry.clients
-    assert "not served" in clients_registry.left_out["resnet"]
+    found = build_registry(HERE / "clients")
+    assert not found.clients
+    assert "not served" in found.left_out["resnet"]
 
 
 def test_the_error_for_an_unknown_model_lists_the_known_ones(tmp_path: Path) -> None:
     write_client(tmp_path, "hello", words="WORD = 1")
     with pytest.raises(UnknownModel, match="there are: hello"):
-        build_registry(tmp_path).get("helo")
+        raise Models(FoundLoader(build_registry(tmp_path))).explain("helo")
 
 
 def test_the_only_client_is_the_default_and_an_unknown_default_stops_the_start(tmp_path: Path) -> None:
     write_client(tmp_path, "hello", words="WORD = 1")
-    clients_registry = build_registry(tmp_path)
-    assert clients_registry.default("") == "hello"
+    loader = FoundLoader(build_registry(tmp_path))
+    assert loader.default("") == "hello"
     with pytest.raises(StartError, match="SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody'"):
-        clients_registry.default("nobody")
+        loader.default("nobody")
     write_client(tmp_path, "second", words="WORD = 1")
-    assert build_registry(tmp_path).default("") == ""
+    loader.put(build_registry(tmp_path))
+    assert loader.default("") == ""
+    error = Models(loader).explain("")
+    assert error.details["models"] == ["hello", "second"]
 
 
 class ClientWithTensors(TensorClient):
@@ -319,13 +324,18 @@ def test_a_toolkit_script_is_the_default_beside_other_clients(tmp_path: Path) ->
     code = tmp_path / "code"
     write_client(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT.replace("import words", "").replace("words.WORD", "len"))
-    clients_registry = registry.build((), EmptyTriton(), tmp_path)
+    found = registry.build((), EmptyTriton(), tmp_path)
     modules.forget_modules(code)
-    assert sorted(clients_registry.clients) == ["hello", "model"]
-    assert clients_registry.default("") == "model"
-    assert clients_registry.default("hello") == "hello"
-    clients = [clients_registry.find(name) for name in ("model", "hello", "nobody")]
-    assert [client and client.payload.takes_bodies for client in clients] == [True, False, None]
+    assert sorted(found.clients) == ["hello", "model"]
+    loader = FoundLoader(found)
+    assert loader.default("") == "model"
+    assert loader.default("hello") == "hello"
+    served = [Models(loader).use(name, None) for name in ("model", "hello", "nobody")]
+    assert [each and each.client and each.client.payload.takes_bodies for each in served] == [
+        True,
+        False,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("exception", ["KeyboardInterrupt", "SystemExit"])

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import ClientFailed, UnknownModel
+from sm.client.base import Client
+from sm.errors import ClientFailed
+from sm.models.found_clients import FoundLoader
+from sm.models.table import Models
 from sm.plugins import registry
-from sm.plugins.reloading import LiveClients, LiveRegistry
+from sm.plugins.registry import Found
+from sm.plugins.reloading import Reloader
 from tests.support.client_sources import EmptyTriton, write_client
 
 HELLO = """
@@ -29,58 +33,66 @@ def without_bytecode_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.dont_write_bytecode", True)
 
 
-def live_clients(folder: Path, report_folder: Path) -> LiveClients:
-    build = partial(registry.build, (folder,), EmptyTriton(), Path("/nowhere"), True)
-    return LiveClients(build, (folder,), report_folder)
+class LiveModels(Models):
+    """The models of a worker that reloads ``folder``."""
 
+    def __init__(self, folder: Path, report_folder: Path) -> None:
+        self.found = FoundLoader(Found({}))
+        build = partial(registry.build, (folder,), EmptyTriton(), Path("/nowhere"), True)
+        self.reloader = Reloader(build, (folder,), report_folder, self.found.put)
+        super().__init__(self.found)
 
-def reload_changes(clients: LiveClients) -> bool:
-    """Check the files until they no longer change; return whether clients were reloaded."""
-    return clients.check_files() or clients.check_files()
+    def reload_changes(self) -> bool:
+        """Check the files until they no longer change; return whether clients were reloaded."""
+        return self.reloader.check_files() or self.reloader.check_files()
 
+    def client(self, name: str) -> Client:
+        served = self.use(name, None)
+        assert served is not None
+        assert served.client is not None
+        return served.client
 
-def infer(clients: LiveClients, name: str) -> object:
-    return LiveRegistry(clients).get(name).inference(None)
+    def infer(self, name: str) -> object:
+        return self.client(name).inference(None)
 
 
 def test_a_changed_file_is_reloaded_once_it_no_longer_changes(tmp_path: Path) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
-    assert not clients.check_files()
+    models = LiveModels(tmp_path / "c", tmp_path / "reports")
+    assert not models.reloader.check_files()
     file.write_text(HELLO[:50])
-    assert not clients.check_files()
+    assert not models.reloader.check_files()
     file.write_text(HELLO.replace('"hello"', '"goodbye"'))
-    assert not clients.check_files()
-    assert infer(clients, "other") == "hello"
-    assert clients.check_files()
-    assert infer(clients, "other") == "goodbye"
+    assert not models.reloader.check_files()
+    assert models.infer("other") == "hello"
+    assert models.reloader.check_files()
+    assert models.infer("other") == "goodbye"
 
 
 def test_only_the_changed_client_is_reloaded(tmp_path: Path) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     write_client(tmp_path / "c", "unchanged", HELLO.replace("other", "unchanged"))
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
-    old_client, unchanged = clients["other"], clients["unchanged"]
+    models = LiveModels(tmp_path / "c", tmp_path / "reports")
+    old_client, unchanged = models.client("other"), models.client("unchanged")
     file.write_text(f"{HELLO}\n")
-    assert reload_changes(clients)
-    assert clients["unchanged"] is unchanged
-    assert clients["other"] is not old_client
+    assert models.reload_changes()
+    assert models.client("unchanged") is unchanged
+    assert models.client("other") is not old_client
 
 
 def test_a_broken_client_is_reported_under_each_of_its_names_and_not_listed(tmp_path: Path) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
+    models = LiveModels(tmp_path / "c", tmp_path / "reports")
     file.write_text("import nothing_of_this_name")
-    assert reload_changes(clients)
+    assert models.reload_changes()
     for name in ("hello", "other"):
         with pytest.raises(ClientFailed, match=r"client.py: line 1: .*nothing_of_this_name"):
-            LiveRegistry(clients).get(name)
-    assert list(clients) == []
-    assert LiveRegistry(clients).default("other") == "other"
+            models.use(name, None)
+    assert models.clients() == []
+    assert models.default("other") == "other"
     file.unlink()
-    assert reload_changes(clients)
-    with pytest.raises(UnknownModel):
-        LiveRegistry(clients).get("hello")
+    assert models.reload_changes()
+    assert models.use("hello", None) is None
 
 
 @pytest.mark.parametrize("indentation", ["    def setup(self):\n        ", ""], ids=["in setup", "in module"])
@@ -88,11 +100,11 @@ def test_a_client_that_tries_to_exit_is_broken_until_the_next_change(
     indentation: str, tmp_path: Path
 ) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
+    models = LiveModels(tmp_path / "c", tmp_path / "reports")
     file.write_text(f"{HELLO}{indentation}raise SystemExit(3)\n")
-    assert reload_changes(clients)
+    assert models.reload_changes()
     with pytest.raises(ClientFailed, match="SystemExit"):
-        infer(clients, "other")
+        models.infer("other")
     file.write_text(HELLO.replace('"hello"', '"mended"'))
-    assert reload_changes(clients)
-    assert infer(clients, "other") == "mended"
+    assert models.reload_changes()
+    assert models.infer("other") == "mended"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import NotReady, UnknownModel
+from sm.errors import NotReady
+from sm.models import found_clients
+from sm.models.found_clients import FoundLoader
+from sm.models.table import Models
 from sm.plugins import registry
-from sm.plugins.registry import LateClients, Registry
 from tests.support.client_sources import EmptyTriton, write_client
 
 CLIENT_OF_LATE_MODEL = """
@@ -48,22 +49,24 @@ def triton() -> ChangingTriton:
 
 
 @pytest.fixture
-def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """The registry of a worker that started while no model was served."""
-    monkeypatch.setattr(registry, "WATCH_S", 0.0)
+def models(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Models:
+    """The models of a worker that started while no model was served."""
+    monkeypatch.setattr(found_clients, "WATCH_S", 0.0)
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
-    return replace(built, clients=LateClients(built.clients, built.unserved))
+    return Models(FoundLoader(built))
 
 
-def test_while_triton_is_unreachable_the_client_waits(
-    worker_registry: Registry, triton: ChangingTriton
-) -> None:
+def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: ChangingTriton) -> None:
     triton.unreachable = True
-    with pytest.raises(UnknownModel):
-        worker_registry.get("late_client")
+    assert models.use("late_client", None) is None
     triton.unreachable, triton.models = False, {"late"}
-    assert worker_registry.get("late_client").inference(None) == "late"
+    assert not models.known("late_client")
+    served = models.use("late_client", None)
+    assert served is not None
+    assert served.client is not None
+    assert served.client.inference(None) == "late"
+    assert models.known("late_client")
 
 
 def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
@@ -73,7 +76,6 @@ def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: Ch
         CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0"),
     )
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
-    late_registry = replace(built, clients=LateClients(built.clients, built.unserved))
+    models = Models(FoundLoader(built))
     triton.models = {"late"}
-    with pytest.raises(UnknownModel):
-        late_registry.get("late_client")
+    assert models.use("late_client", None) is None

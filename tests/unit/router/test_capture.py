@@ -16,7 +16,9 @@ from sm import metrics
 from sm.client.base import Client
 from sm.errors import StartError
 from sm.http.messages import PNG, Answer
-from sm.plugins.registry import Registry
+from sm.models.found_clients import FoundLoader, models_of
+from sm.models.table import Models
+from sm.plugins.registry import Found, UncheckedClient
 from sm.router.capture import (
     MAX_EVENT_BYTES,
     MAX_HELD_BYTES,
@@ -70,8 +72,8 @@ def client_of(kind: type[Client]) -> Client:
 
 
 def capture_into(write: Callable[[str, bytes], object], *clients: Client, **options: Any) -> Capture:
-    registry = Registry({f"m{number}": client for number, client in enumerate(clients)})
-    return Capture(write, options.pop("percents", {}), registry, **options)
+    models = models_of({f"m{number}": client for number, client in enumerate(clients)})
+    return Capture(write, options.pop("percents", {}), models, **options)
 
 
 def message(body: bytes, content_type: str = "application/json") -> Message:
@@ -184,11 +186,14 @@ def test_requests_past_a_client_that_redacts_are_not_kept(
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
     files: Files, dropped: Callable[[str], float]
 ) -> None:
-    class Archives(dict[str, Client]):
-        def values(self) -> Any:
-            pytest.fail("loads every archive's client")
+    class Archives(FoundLoader):
+        def load(self, *_: object) -> bool:
+            pytest.fail("loads an archive")
 
-    capture = Capture(files.write, {}, Registry(Archives()), only_clients=True)
+        def create(self, *_: object) -> UncheckedClient:
+            pytest.fail("makes an archive's client")
+
+    capture = Capture(files.write, {}, Models(Archives(Found({}))), only_clients=True)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
     capture.offer("m", message(b"{}"), Answer(b"{}"), client_of(Plain))
     capture.flush()
@@ -224,7 +229,7 @@ def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_the_capture_is_off_by_default() -> None:
-    assert open_capture(Settings(), Registry({}), multi_model=False) is None
+    assert open_capture(Settings(), models_of({}), multi_model=False) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, Ima
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
+from sm.models.table import Models
 from sm.router.classify import (
     ClassifiedRequest,
     Classifier,
@@ -58,11 +59,11 @@ class OneOpenSession(Sessions):
         return Session("open", 1, self)
 
 
-def registry() -> Registry:
+def models() -> Models:
     # No Triton: nothing is inferred here.
     names = {"pictures": PictureClient, "other": PictureClient, "script": ScriptClient}
     clients = {name: kind(None, Path(), Path()) for name, kind in names.items()}  # type: ignore[arg-type]
-    return Registry(clients, models=("pictures", "plain"))
+    return models_of(clients, models=("pictures", "plain"))
 
 
 def classify(
@@ -75,7 +76,7 @@ def classify(
     sessions: OneOpenSession | None = None,
 ) -> ClassifiedRequest:
     all_headers = {"content-type": content_type, **(headers or {})}
-    classifier = Classifier(registry(), default_model, inference_type=inference_type, sessions=sessions)
+    classifier = Classifier(models(), default_model, inference_type=inference_type, sessions=sessions)
     return classifier.parse(Message(body, all_headers, {}, "id", model))
 
 
@@ -206,13 +207,13 @@ EMPTY_LINES_REQUEST = LinesRequest(Message(b"", {}, {}, "id"))
 def test_a_line_is_a_request_or_a_bare_payload(
     line: bytes, inference_type: str, expected: tuple[Any, ...]
 ) -> None:
-    classifier = Classifier(registry(), "pictures", inference_type=inference_type)
+    classifier = Classifier(models(), "pictures", inference_type=inference_type)
     assert summary(classifier.parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)) == expected
 
 
 def test_the_records_of_all_lines_count_against_one_limit() -> None:
     lines = LinesRequest(EMPTY_LINES_REQUEST.message, limit=RecordLimit(3))
-    classifier = Classifier(registry(), "pictures")
+    classifier = Classifier(models(), "pictures")
     classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
     with pytest.raises(TooLarge):
         classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
@@ -223,7 +224,7 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
     lines = classify(b"1", JSON_LINES, {SESSION: "open"}, sessions=sessions)
     assert isinstance(lines, LinesRequest)
     line = lines.message._replace(headers={})
-    request = Classifier(registry(), "pictures", sessions=sessions).parse_line(line, lines)
+    request = Classifier(models(), "pictures", sessions=sessions).parse_line(line, lines)
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
     assert (request.session.id, sessions.looked_up) == ("open", ["open"])
@@ -231,7 +232,7 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
 
 def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:
     line = b'{"image":"' + b"QUJD" * MIN_BASE64_BYTES + b'"}'
-    request = Classifier(registry(), "pictures").parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)
+    request = Classifier(models(), "pictures").parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)
     assert isinstance(request, DispatchRequest)
     assert isinstance(request.records[0]["image"], DecodedBase64)
     # Also inside a dispatch request.

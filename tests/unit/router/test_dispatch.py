@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +21,10 @@ from sm.errors import (
     DeadlinePassed,
     OutOfMemory,
     TriremeError,
-    UnknownModel,
     UnsupportedType,
     WrongPayload,
 )
 from sm.invocation import Invocation, current, running
-from sm.plugins.registry import Registry
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
 from sm.router.records import OrderedRunner, run_records
@@ -114,7 +112,7 @@ class AnyFile(Payload):
 class Dispatcher(NamedTuple):
     """Some clients, and the threads that run their records."""
 
-    registry: Registry
+    clients: Mapping[str, Client]
     runner: OrderedRunner
 
 
@@ -142,7 +140,7 @@ def dispatcher() -> Iterator[Dispatcher]:
         clients[name].name = name
         clients[name].setup()
     with ThreadPoolExecutor(4) as pool:
-        yield Dispatcher(Registry(clients), OrderedRunner(pool, 4))
+        yield Dispatcher(clients, OrderedRunner(pool, 4))
 
 
 def as_it_is(result: object) -> object:
@@ -151,7 +149,7 @@ def as_it_is(result: object) -> object:
 
 def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:
     """Run one request with these records; return their results."""
-    client = dispatcher.registry.get(model)
+    client = dispatcher.clients[model]
     request = DispatchRequest(model, records, len(records) > 1, client=client, **fields)
     invocation = current() or Invocation(math.inf)
     if request.many:
@@ -267,7 +265,7 @@ def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_ba
     with running(Invocation(at=10**12)):
         assert run(dispatcher, "batch", *"abcd") == ["a", "b", "c", "d"]
         first, invalid, wrong, last = run(dispatcher, "batch", "a", {"txt": "b"}, {"text": "wrong"}, "c")
-    client = dispatcher.registry.get("batch")
+    client = dispatcher.clients["batch"]
     assert isinstance(client, BatchEchoClient)
     assert client.together[:2] == [4, 3]
     assert (first, last) == ("a", "c")
@@ -280,12 +278,6 @@ def test_a_list_whose_time_is_over_has_as_many_errors_as_records(dispatcher: Dis
     with running(Invocation(at=0.0)):
         results = run(dispatcher, "batch", *(["a"] * 70))
     assert [type(result) for result in results] == [DeadlinePassed] * 70
-
-
-def test_the_error_for_a_request_without_a_model_says_where_to_name_it(dispatcher: Dispatcher) -> None:
-    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.* look, ") as caught:
-        run(dispatcher, "", {})
-    assert caught.value.details["models"] == sorted(dispatcher.registry.clients)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +297,7 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
     assert first == "a"
     assert isinstance(second, ClientFailed)
     with pytest.raises(ClientFailed, match=type(exit_error).__name__):
-        request = DispatchRequest("echo", ["end"], client=dispatcher.registry.get("echo"))
+        request = DispatchRequest("echo", ["end"], client=dispatcher.clients["echo"])
         list(stream(request, Invocation(math.inf), lambda: None))
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from sm.client.base import Client
 from sm.client.payloads import Payload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
-from sm.plugins.registry import Registry
+from sm.models.found_clients import FoundLoader, models_of
+from sm.models.table import Models, Row, Served, Table
+from sm.plugins.registry import Found
 from sm.router.classify import (
     Classifier,
     DispatchRequest,
@@ -37,15 +39,20 @@ class TextClient(Client):
         return None
 
 
-class EveryName(dict[str, Client]):
-    """A client for each name."""
+class EveryName(dict[str, Row]):
+    def get(self, name: str, default: object = None) -> Row:
+        return Row(Served(name, TextClient(None, Path(), Path()), name))  # type: ignore[arg-type]
 
-    def get(self, name: str, default: object = None) -> Client:
-        return TextClient(None, Path(), Path())  # type: ignore[arg-type]
+
+class AnyClient(FoundLoader):
+    """Has a client for each name."""
+
+    def _fill(self, _: Found) -> None:
+        self.table = Table(EveryName())
 
 
 def parse_dispatch_request(message: Message, default_model: str) -> DispatchRequest:
-    request = Classifier(Registry(EveryName()), default_model).parse(message)
+    request = Classifier(Models(AnyClient(Found({}))), default_model).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
@@ -152,7 +159,7 @@ json_values = st.recursive(
 @given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_body_is_a_request_or_an_error_with_a_status_below_500(body: bytes) -> None:
     try:
-        request = Classifier(Registry({}), "m").parse(message(body))
+        request = Classifier(models_of({}), "m").parse(message(body))
         assert isinstance(request, (DispatchRequest, TritonRequest))
     except TriremeError as error:
         assert error.status < 500 or isinstance(error, Unsupported)

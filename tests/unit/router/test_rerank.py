@@ -16,7 +16,7 @@ import pytest
 from sm.client.base import Client
 from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import Invocation
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.answers import dumps
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
@@ -40,7 +40,7 @@ def load(folder: Path) -> Client:
 
 def classified(client: Client, body: dict[str, Any]) -> DispatchRequest:
     message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", client.name)
-    request = Classifier(Registry({client.name: client})).parse(message)
+    request = Classifier(models_of({client.name: client})).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
@@ -204,10 +204,10 @@ def test_only_a_classifier_of_one_label_ranks(tmp_path: Path, client: Client) ->
     mood = load_task(tmp_path / "mood", task="text-classification")
     write_text_model(tmp_path / "sentences", "sentence-embeddings")
     sentences = load_task(tmp_path / "sentences", task="sentence-embeddings")
-    registry = Registry({each.name: each for each in (client, mood, sentences)})
-    find_client(registry, RerankRequest(model="ranker", query=QUERY, documents=["ada"]))
+    models = models_of({each.name: each for each in (client, mood, sentences)})
+    find_client(models, RerankRequest(model="ranker", query=QUERY, documents=["ada"]))
     for name in ("mood", "sentences", "nothing", ""):
         with pytest.raises(UnknownModel):
-            find_client(registry, RerankRequest(model=name, query=QUERY, documents=["ada"]))
+            find_client(models, RerankRequest(model=name, query=QUERY, documents=["ada"]))
     with pytest.raises(UnknownModel):
-        find_client(registry, EmbeddingsRequest(model="ranker", input="ada"))
+        find_client(models, EmbeddingsRequest(model="ranker", input="ada"))

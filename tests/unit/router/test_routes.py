@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client import Client, TextPayload
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.classify import Classifier
 from sm.router.invocation import LogSample
 from sm.router.pipeline import Pipeline
@@ -55,11 +55,11 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         clients[name].name = name
     calls = Calls(AnswerGuard(None))
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
-        registry = Registry(clients)
+        models = models_of(clients)
         pipeline = Pipeline(
-            registry,
-            Classifier(registry, "upper", max_records=100),
-            Triton(Upstream(1, 5.0, calls), registry),
+            models,
+            Classifier(models, "upper", max_records=100),
+            Triton(Upstream(1, 5.0, calls), models),
             calls,
             OrderedRunner(pool, 2),
             OrderedRunner(lines, 2),

@@ -19,7 +19,7 @@ from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.invocation import Invocation, running
 from sm.metrics import stage
-from sm.plugins.registry import Registry
+from sm.models.found_clients import models_of
 from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
@@ -119,7 +119,7 @@ class InProcessCaller:
 
 def read_request(client: Client, body: bytes) -> DispatchRequest:
     """Read a request for a client as the router does."""
-    request = Classifier(Registry({client.name: client})).parse(Message(body, {}, {}, "check"))
+    request = Classifier(models_of({client.name: client})).parse(Message(body, {}, {}, "check"))
     assert isinstance(request, DispatchRequest)
     return request
 

@@ -1,0 +1,351 @@
+"""The one table of what a worker serves, by the names that callers use.
+
+Loaders fill it: from what the start found, from the records of archives, or of versions. A request asks
+:meth:`Models.use` for a model; that loads, chooses, makes and holds what the request needs until it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from sm.client.base import Client
+from sm.errors import ClientFailed, NotReady, StartError, TriremeError
+from sm.invocation import Hold, Invocation, turn
+from sm.models.holds import Holds
+from sm.models.load_records import CANARY, STABLE, Record
+from sm.plugins.loading import ClientSource, unload
+from sm.plugins.registry import ModelMissing, UncheckedClient
+from sm.plugins.toolkit import code_imports
+from sm.polling import POLL_S
+
+#: How often a request looks up its model while that is unloaded and loaded again.
+MAX_LOOKUPS = 10
+
+
+class Served(NamedTuple):
+    """A model as one request uses it."""
+
+    #: What answers in Triton's own protocol call it.
+    name: str
+    #: None if it takes Triton's own protocol only.
+    client: Client | None
+    #: Triton's name of the model that requests in that protocol call; empty if there is only a client.
+    entry: str
+
+
+class Row(NamedTuple):
+    """A name in the table."""
+
+    #: What requests get; with ``needs``, what they get while none of these has been replaced.
+    served: Served
+    #: The models whose records decide what a request gets; empty if nothing does.
+    needs: tuple[str, ...] = ()
+    #: The record of the model of this name, and of a new version that gets a share of the requests.
+    record: Record | None = None
+    canary: Record | None = None
+    #: Why nobody can be answered.
+    error: str = ""
+
+
+class Table(NamedTuple):
+    """What is served at one moment."""
+
+    rows: Mapping[str, Row]
+    #: The loaded records by their ids, also those that no caller can name.
+    records: Mapping[str, Record] = {}
+
+
+class Loader(Protocol):
+    """Fills the table."""
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now: the same object while nothing has changed."""
+
+    def load(self, name: str, invocation: Invocation | None) -> bool:
+        """Wait until a name that is not in the table is in it. Returns False if it cannot be."""
+
+    def create(self, first: Client | None, records: list[Record]) -> UncheckedClient:
+        """Create the client for records, in place of the ``first`` one. Raises :class:`StartError`."""
+
+    def explain(self, name: str) -> TriremeError:
+        """Return the error for a name that is not in the table, or that has no client."""
+
+    def default(self, requested: str) -> str:
+        """Return the model of a request that names none. Raises :class:`StartError`."""
+
+
+@dataclass
+class Made:
+    """A client that was made for records, or the reason why there is none."""
+
+    #: What it calls, by Triton's names and its own.
+    calls: frozenset[str]
+    client: Client | None = None
+    error: str = ""
+    #: While it has not passed its check.
+    unchecked: UncheckedClient | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Models:
+    """The models and clients that a worker serves.
+
+    Args:
+        loader: Fills the table.
+        holds: Keeps what requests use loaded; None if nothing is unloaded while it is used.
+        forget: Called with Triton's names of unloaded models.
+        is_closed: True if Triton has names that are no caller's.
+        comes_again: True if the box loads a model again that Triton has lost.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        holds: Holds | None = None,
+        forget: Callable[[Collection[str]], object] = lambda _: None,
+        *,
+        is_closed: bool = False,
+        comes_again: bool = True,
+    ) -> None:
+        self._loader, self._holds, self._forget = loader, holds, forget
+        self.is_closed, self.comes_again = is_closed, comes_again
+        self._table, self._lock = loader.table, threading.Lock()
+        #: By the name of the client and the ids of the records.
+        self._made: dict[tuple[str, ...], Made] = {}
+
+    def known(self, name: str) -> bool:
+        """True if a model or a client of that name is served now. Has no effect."""
+        return name in self._loader.table.rows
+
+    def is_versioned(self, name: str) -> bool:
+        """True if Triton may have the model under another name than its callers. Has no effect."""
+        row = self._loader.table.rows.get(name)
+        return row is not None and row.record is not None and row.record.version != ""
+
+    def use(self, name: str, invocation: Invocation | None) -> Served | None:
+        """Return the model of that name, to be used until the invocation ends; None if there is none.
+
+        It may have to be loaded, or its client made: the request waits for that in its model's share.
+
+        Raises:
+            ClientFailed: Its client is broken.
+            NotReady: It cannot be loaded now.
+            Overloaded: Too many requests wait for it.
+        """
+        row = self._loader.table.rows.get(name)
+        if row is not None and not row.needs and not row.error:
+            return row.served
+        return self._use(name, invocation, self.serve)
+
+    def use_model(self, name: str, invocation: Invocation | None) -> Served | None:
+        """As :meth:`use`, for a request in Triton's own protocol: no client is made or needed."""
+        return self._use(name, invocation, self._model)
+
+    def _use(
+        self,
+        name: str,
+        invocation: Invocation | None,
+        take: Callable[[Row, Invocation | None], Served | None],
+    ) -> Served | None:
+        for _ in range(MAX_LOOKUPS):
+            while (row := self.refresh().rows.get(name)) is None:
+                if not self._loader.load(name, invocation):
+                    return None
+            served = take(row, invocation)
+            if served is not None:
+                return served
+        raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
+
+    def serve(self, row: Row, invocation: Invocation | None) -> Served | None:
+        """Return what a request gets of a row; None if its model was unloaded meanwhile."""
+        first, served = row.served.client, self._model(row, invocation)
+        if row.error:
+            raise ClientFailed(f"the client of {row.served.name!r} is broken: {row.error}")
+        held = [record for name in row.needs if (record := self.hold(name, invocation)) is not None]
+        records = [record for record in held if record.folder or record.client]
+        if served is None or (first is None and not any(record.client for record in held)):
+            return served
+        client = self._client(first, records, invocation) if records else first
+        return None if client is None else served._replace(client=client)
+
+    def _model(self, row: Row, invocation: Invocation | None) -> Served | None:
+        record = self.hold(row.needs[0], invocation) if row.needs else None
+        if record is None:
+            return None if row.record is not None else row.served._replace(client=None)
+        return row.served._replace(client=None, entry=record.entry)
+
+    def hold(self, name: str, invocation: Invocation | None) -> Record | None:
+        """Return the record of a loaded model, the same for the whole invocation, and keep it loaded until
+        that ends.
+        """
+        held = None if invocation is None else invocation.holds
+        if held is not None and name in held:
+            record: Record = held[name].record
+            return record
+        while True:
+            row = self.refresh().rows.get(name)
+            if row is None or row.record is None:
+                return None
+            found, variant = row.record, ""
+            if self._holds is None or invocation is None or held is None:
+                return found
+            if row.canary is not None:
+                found, variant = choose(found, row.canary, invocation)
+            if self._holds.take(found.id):
+                hold = Hold(found, partial(self._holds.release, found.id), variant)
+                if self._are_loaded([found]):
+                    # Another record of the request may have been faster.
+                    first = held.setdefault(name, hold)
+                    if first is not hold:
+                        hold.give_back()
+                    kept: Record = first.record
+                    return kept
+                hold.give_back()
+            else:
+                invocation.check()
+                time.sleep(POLL_S)
+
+    def explain(self, name: str) -> TriremeError:
+        """Return the error for a request for a name that is not served, or that has no client."""
+        return self._loader.explain(name)
+
+    def clients(self) -> list[Client]:
+        """Return the clients that exist, of each name the newest."""
+        return list({client.name: client for client in self.all_clients()}.values())
+
+    def all_clients(self) -> list[Client]:
+        """Return the clients of all versions that exist, of each name the newest last."""
+        return [client for client, _ in self._existing()]
+
+    def make_clients(self) -> Iterator[Client]:
+        """Yield the client of each name, also of those that no request has asked for."""
+        for name in list(self._loader.table.rows):
+            with contextlib.suppress(TriremeError):  # its callers get the reason
+                served = self.use(name, None)
+                if served is not None and served.client is not None:
+                    yield served.client
+
+    def default(self, requested: str) -> str:
+        """Return the model of a request that names none; empty if there is no default."""
+        return self._loader.default(requested)
+
+    def is_repeatable(self, model: str) -> bool:
+        """False if a client says that calls of this Triton model, or of its own, may not be sent twice."""
+        records = self._loader.table.records.values()
+        names = {model, *(record.model for record in records if record.entry == model)}
+        return all(client.repeatable or names.isdisjoint(calls) for client, calls in self._existing())
+
+    def refresh(self) -> Table:
+        """Return the table as it is now, and drop what belongs to records that were unloaded."""
+        table = self._loader.table
+        if table is not self._table:
+            with self._lock:
+                table = self._loader.table  # another thread may have seen a later one
+                gone = [record for id_, record in self._table.records.items() if id_ not in table.records]
+                self._table = table
+                self._made = {
+                    key: made for key, made in self._made.items() if table.records.keys() >= {*key[1:]}
+                }
+            for record in gone:
+                self._forget([*record.models.values()])
+            _unload_in_background(gone)
+        return table
+
+    def _existing(self) -> Iterator[tuple[Client, Iterable[str]]]:
+        for row in self.refresh().rows.values():
+            client = row.served.client
+            if client is not None and not row.error:
+                yield client, (client.name, *client.required_models())
+        for made in list(self._made.values()):
+            if made.client is not None:
+                yield made.client, made.calls
+
+    def _are_loaded(self, records: list[Record]) -> bool:
+        return self._loader.table.records.keys() >= {record.id for record in records}
+
+    def _client(
+        self, first: Client | None, records: list[Record], invocation: Invocation | None
+    ) -> Client | None:
+        """Return the client for records; None if one of them was unloaded meanwhile."""
+        name = records[0].model if first is None else first.name
+        key = (name, *(record.id for record in records))
+        made = self._made.get(key)
+        if made is None:
+            calls = {name, *(model for record in records for model in record.models.values())}
+            made = Made(frozenset(calls if first is None else {*calls, *first.required_models()}))
+            with self._lock:
+                made = self._made.setdefault(key, made)
+        if made.client is None:
+            # Only requests for this client wait.
+            with turn(made.lock, name, invocation):
+                if made.client is None and not made.error:
+                    self._make(made, name, first, records)
+        if made.client is None:
+            if self._are_loaded(records):
+                raise ClientFailed(made.error)
+            return None
+        return made.client
+
+    def _make(self, made: Made, name: str, first: Client | None, records: list[Record]) -> None:
+        """Make a client. Raises :class:`NotReady` if Triton does not serve its model now."""
+        client = None
+        try:
+            made.unchecked = unchecked = made.unchecked or self._loader.create(first, records)
+            unchecked.check()
+            client = unchecked.client
+        except ModelMissing as failure:
+            if any(failure.model in record.names for record in records) and self._are_loaded(records):
+                # Triton is loading it again. The next request asks again.
+                raise NotReady(f"Triton does not serve the model of {name!r} now") from None
+            made.error = f"the client of {name!r} cannot be loaded: {failure}"
+        except StartError as failure:
+            made.error = f"the client of {name!r} cannot be loaded: {failure}"
+        if self._are_loaded(records):
+            made.client = client
+            return
+        # Its files and models are gone.
+        made.error = made.error or "it has been unloaded"
+        with self._lock:
+            self._made = {key: other for key, other in self._made.items() if other is not made}
+        _unload_in_background(records)
+
+
+def choose(stable: Record, canary: Record, request: Invocation) -> tuple[Record, str]:
+    """Choose the version for a request: the same for all requests of one id, or of one session."""
+    assert canary.canary is not None
+    if request.session is None:
+        is_chosen = canary.canary.takes(request.request_id)
+    else:
+        is_old = request.session.opened < canary.canary.since
+        is_chosen = not is_old and canary.canary.takes(request.session.id)
+    return (canary, CANARY) if is_chosen else (stable, STABLE)
+
+
+def source_of(record: Record) -> ClientSource:
+    """Return the client that came with a record."""
+    return ClientSource(f"record_{record.id}", Path(record.client), record.module)
+
+
+def _unload_in_background(records: Iterable[Record]) -> None:
+    """Unload in a thread: it may have to wait until another client has loaded, and no request should wait."""
+    sources = [source_of(record) for record in records if record.client]
+    if sources:
+        threading.Thread(target=_unload, args=(sources,), daemon=True).start()
+
+
+def _unload(sources: list[ClientSource]) -> None:
+    """Forget the modules of clients."""
+    for source in sources:
+        unload(source)
+        code_imports.forget_modules(source.home)
+    # Collect now: classes and modules form reference cycles and may hold much memory.
+    gc.collect()
