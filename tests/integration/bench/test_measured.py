@@ -23,6 +23,7 @@ def test_the_work_that_contestants_share_gives_the_expected_result(
     assert sample(model).expected in json.dumps(result).encode()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="there is no wrk: apt-get install wrk")
 def test_a_run_records_speed_errors_and_memory_of_the_box(contestant_files: Path) -> None:
     results = Results({}, {}, {"trireme": "this box"})

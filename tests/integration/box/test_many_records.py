@@ -55,8 +55,7 @@ def test_each_line_gets_its_result_or_error_in_its_place(box: RunningBox) -> Non
     assert (wrong["code"], wrong["field"]) == ("wrong_payload", "payload.wrong")
 
 
-@pytest.mark.parametrize("form", [json_list_body, json_lines_body])
-@pytest.mark.parametrize("record", [b"0", b'{"second":0}'])
+@pytest.mark.parametrize(("form", "record"), [(json_list_body, b'{"second":0}'), (json_lines_body, b"0")])
 def test_records_that_all_fail_take_no_memory(box: RunningBox, form: Form, record: bytes) -> None:
     body, content_type = form([record] * 50_000)
     peak = PeakMemory(box)

@@ -40,7 +40,11 @@ def processor_seconds(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("options", [(), ("--no-compare",)], ids=["compare", "no compare"])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--no-compare",), marks=pytest.mark.exhaustive)],
+    ids=["compare", "no compare"],
+)
 def test_ctrl_c_ends_a_build_whose_graph_runs_without_end(tmp_path: Path, options: tuple[str, ...]) -> None:
     with endless_build(tmp_path, *options) as (build, out):
         started = time.monotonic()

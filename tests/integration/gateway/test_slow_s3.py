@@ -44,7 +44,7 @@ def gateway(
         yield gateway
 
 
-@pytest.mark.parametrize("slow_from", [0, 1000])
+@pytest.mark.parametrize("slow_from", [0, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
     gateway: Gateway, proxy: DrippingProxy, slow_from: int
 ) -> None:

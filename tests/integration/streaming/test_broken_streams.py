@@ -40,7 +40,12 @@ for number in range(int(tensor(request, "count")[0])):
 Read = Callable[[RunningBox, str, dict[str, float]], Iterator[str]]
 
 
-@pytest.fixture(scope="module", params=["auto", "off"], ids=["nginx", "without nginx"])
+# test_box.py has streams without nginx.
+@pytest.fixture(
+    scope="module",
+    params=["auto", pytest.param("off", marks=pytest.mark.exhaustive)],
+    ids=["nginx", "without nginx"],
+)
 def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("broken")
     MODEL.write(folder / "repository" / "parallel")
