@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 from pathlib import Path
@@ -14,7 +13,13 @@ from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_u
 from tests.support.load import Load, dispatch_body
 from tests.support.model_archives import multiplying_model
 from tests.support.sm_command import run_sm
-from tests.support.tritons import MODELS
+from tests.support.tritons import ECHO_BODY, MODELS
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    return tmp_path / "model"
 
 
 def still_running(pids: list[int]) -> list[int]:
@@ -25,12 +30,11 @@ def shared_memory_of(box_id: str) -> list[str]:
     return [path.name for path in Path("/dev/shm").glob(f"*{box_id}*")]
 
 
-def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path, cat: bytes) -> None:
-    with running_box(tmp_path, demo) as box:
+def test_sigterm_under_load_loses_no_accepted_request(repository: Path, tmp_path: Path) -> None:
+    with running_box(tmp_path, repository) as box:
         box_id, processes = box.box_id(), descendants(box.process.pid)
-        body = dispatch_body("resnet", base64.b64encode(cat).decode())
         with (
-            Load(box.port, body).start(callers=8) as load,
+            Load(box.port, ECHO_BODY, path="/v2/models/echo/infer").start(callers=8) as load,
             Load(box.port, dispatch_body("slow", {"seconds": 3.0})).start(2, requests_each=1) as slow_load,
         ):
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
@@ -45,12 +49,6 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
     assert len(load.bodies) == 1
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    return tmp_path / "model"
 
 
 def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
