@@ -28,29 +28,29 @@ Done = TypeVar("Done")
 FIRST_LOOK_S, LOOK_S = 0.05, 0.1
 
 
-class Part(Protocol):
-    """A part of a request that somebody listens to."""
+class Span(Protocol):
+    """A part of a request's time that somebody listens to."""
 
-    #: What a call to a server carries, so that the server's own work belongs to this part.
+    #: What a call to a server carries, so that the server's own work belongs to this span.
     headers: Mapping[str, str]
 
     def describe(self, attributes: Mapping[str, Value]) -> None:
-        """Add what became known of the part."""
+        """Add what became known of it."""
 
     def notice(self, name: str) -> None:
         """Something happened at this moment."""
 
     def fail(self, error: BaseException | str) -> None:
-        """Mark the part as failed, by an exception or by the code of an error."""
+        """Mark it as failed, by an exception or by the code of an error."""
 
 
 class Listener(Protocol):
     """Hears what happens within one request. Tracing is one; see :mod:`sm.tracing.requests`."""
 
-    def part(
+    def span(
         self, name: str, attributes: Mapping[str, Value], is_call: bool, nests: bool
-    ) -> AbstractContextManager[Part]:
-        """Hear a part of the request begin; it ends with the context. See :func:`part`."""
+    ) -> AbstractContextManager[Span]:
+        """Hear a span of the request begin; it ends with the context. See :func:`span`."""
         ...
 
     def resolved(self, model: str, version: str, records: int) -> None:
@@ -301,8 +301,8 @@ def turn(lock: threading.Lock, model: str, invocation: Invocation | None) -> Ite
             lock.release()
 
 
-class SilentPart:
-    """A part that nobody listens to."""
+class SilentSpan:
+    """A span that nobody listens to."""
 
     __slots__ = ()
     headers = NO_HEADERS
@@ -316,23 +316,23 @@ class SilentPart:
     def fail(self, error: BaseException | str) -> None:
         pass
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> Span:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
 
-_SILENT = SilentPart()
+_SILENT = SilentSpan()
 
 
-def part(
+def span(
     name: str, attributes: Mapping[str, Value] = NO_HEADERS, is_call: bool = False, nests: bool = True
-) -> AbstractContextManager[Part]:
-    """Tell the listener of the current request that a part of it begins and, with the context, ends.
+) -> AbstractContextManager[Span]:
+    """Tell the listener of the current request that a span of it begins and, with the context, ends.
 
     Args:
-        name: Of the part.
+        name: Of the span.
         attributes: What is known of it.
         is_call: True for a call to a server.
         nests: False for a generator, whose caller works between its values.
@@ -340,4 +340,4 @@ def part(
     request = current()
     if request is None or request.listener is None:
         return _SILENT
-    return request.listener.part(name, attributes, is_call, nests)
+    return request.listener.span(name, attributes, is_call, nests)

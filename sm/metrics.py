@@ -27,7 +27,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.utils import floatToGoString
 
 from sm.errors import as_trireme_error
-from sm.invocation import current, part
+from sm.invocation import current, span
 
 log = logging.getLogger(__name__)
 
@@ -526,17 +526,17 @@ def variant(model: str, name: str, status: int) -> Histogram:
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 
-    __slots__ = ("_client", "_name", "_part", "_request", "_started")
+    __slots__ = ("_client", "_name", "_request", "_span", "_started")
 
     def __init__(self, client: str, name: str) -> None:
         self._client, self._name = client, name
 
     def __enter__(self) -> None:
         self._request = request = current()
-        self._part = None
+        self._span = None
         if request is not None and request.listener is not None:
-            self._part = part(self._name)
-            self._part.__enter__()
+            self._span = span(self._name)
+            self._span.__enter__()
         self._started = perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
@@ -554,5 +554,5 @@ class stage:  # noqa: N801 - used as a function is
             # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
             stages = request.stages
             stages[self._name] = stages.get(self._name, 0.0) + seconds
-        if self._part is not None:
-            self._part.__exit__(kind, error, trace)
+        if self._span is not None:
+            self._span.__exit__(kind, error, trace)

@@ -20,7 +20,7 @@ from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
-from sm.invocation import Invocation, Suspicion, current, part, running, wait
+from sm.invocation import Invocation, Suspicion, current, running, span, wait
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Batches:
                 return [self._answer_alone(payloads[0])]
             finally:
                 self._end_turn()
-        with part("batch") as batch:
+        with span("batch") as batch:
             answers = [record.wait() for record in records]
             batch.describe({"trireme.batch.size": max(record.size for record in records)})
         return answers

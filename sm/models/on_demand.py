@@ -22,7 +22,7 @@ from pathlib import Path
 from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
-from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, part, wait
+from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
 from sm.models.load_records import Record, Records
@@ -118,7 +118,7 @@ def noted(listener: Listener | None, model: str, part: str) -> Iterator[None]:
     """Count the seconds of a part of a model's load, and tell the listener."""
     started, attributes = time.monotonic(), {"trireme.model": model}
     try:
-        with listener.part(part, attributes, False, True) if listener else contextlib.nullcontext():
+        with listener.span(part, attributes, False, True) if listener else contextlib.nullcontext():
             yield
     finally:
         LOAD_SECONDS.labels(model, part.split()[0]).inc(time.monotonic() - started)
@@ -310,7 +310,7 @@ class Demand:
             NotReady: It cannot be loaded.
         """
         request = invocation or Invocation(time.monotonic() + MARGIN_S)
-        with part("load") as load:
+        with span("load") as load:
             with request.waiting_for(UNKNOWN):
                 answer = self._ask(name, load.headers)
             # Only now its name is known to be one of the repository's, and no caller's invention.

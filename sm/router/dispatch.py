@@ -25,7 +25,7 @@ from sm.errors import (
     WrongTensor,
 )
 from sm.http.messages import JSON, JSON_LINES
-from sm.invocation import PASSED, Invocation, part
+from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
 from sm.plugins.loading import describe_failure
 from sm.router.answers import dumps
@@ -95,7 +95,7 @@ def stream(
     client, payload, count = request.client, None, 0
     if request.many:
         raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
-    with part("stream") as span:
+    with span("stream") as streaming:
         try:
             with stage(client.name, "decode"):
                 payload = validate_payload(client, request, request.records[0])
@@ -105,8 +105,8 @@ def stream(
                     confirm()
                     count += 1
                     if count == 1:
-                        span.notice("first part")
-                    span.describe({"trireme.stream.parts": count})
+                        streaming.notice("first part")
+                    streaming.describe({"trireme.stream.parts": count})
                     yield answer_part
                     invocation.check()
             finally:

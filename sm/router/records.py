@@ -17,7 +17,7 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
-from sm.invocation import PASSED, Invocation, part
+from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
 from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
@@ -201,7 +201,7 @@ def run_records(
 
     def run_one(number: int) -> EncodedResult:
         path = request.place(number)
-        with part("record", {"trireme.record": path}) as record:
+        with span("record", {"trireme.record": path}) as record:
             try:
                 return encode(run_record(request, invocation, number, path))
             except TriremeError as error:
@@ -233,7 +233,7 @@ def run_together(
     with ExitStack() as stack:
         spans = {
             number: stack.enter_context(
-                part("record", {"trireme.record": request.place(number)}, nests=False)
+                span("record", {"trireme.record": request.place(number)}, nests=False)
             )
             for number in numbers
         }
@@ -296,7 +296,7 @@ def answer_lines(
     deadline_failure = encode_failure(DeadlinePassed(PASSED))
 
     def answer(line: Message) -> EncodedRecord:
-        with part("record") as record:
+        with span("record") as record:
             try:
                 return EncodedRecord(answer_line(line).read())
             except TriremeError as error:

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from sm.errors import TriremeError
 from sm.http.messages import given_id
-from sm.invocation import NO_HEADERS, Part, SilentPart, Value
+from sm.invocation import NO_HEADERS, SilentSpan, Value
 from sm.tracing.exporter import Tracer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ RESPONSE_HEADER = "traceresponse"
 ERROR_CODE = "trireme.error_code"
 
 
-class SpanPart:
+class TracedSpan:
     """A part of a request as a span. Of an error it has the class, never the sentence, which may quote."""
 
     def __init__(self, span: Span) -> None:
@@ -69,7 +69,7 @@ class SpanPart:
 
 
 class RequestTrace:
-    """The trace of a request: the :class:`~sm.invocation.Listener` of its parts.
+    """The trace of a request: the :class:`~sm.invocation.Listener` of its spans.
 
     Args:
         tracer: Creates the spans.
@@ -82,31 +82,31 @@ class RequestTrace:
         self._records, self._spans, self.dropped = 0, 1, 0
 
     @contextmanager
-    def part(
+    def span(
         self,
         name: str,
         attributes: Mapping[str, Value] = NO_HEADERS,
         is_call: bool = False,
         nests: bool = True,
-    ) -> Iterator[Part]:
-        """Make a span below the current one. An error that leaves the part is recorded."""
+    ) -> Iterator[TracedSpan | SilentSpan]:
+        """Make a span below the current one. An error that leaves it is recorded."""
         if self._spans >= MAX_SPANS:
             self.dropped += 1
-            yield SilentPart()  # its calls belong to the request's span
+            yield SilentSpan()  # its calls belong to the request's span
             return
         self._spans += 1
         # A thread of its own starts without the request's context.
         parent = None if trace.get_current_span().get_span_context().is_valid else self._context
         kind = SpanKind.CLIENT if is_call else SpanKind.INTERNAL
         span = self._tracer.start_span(name, parent, kind, attributes)
-        part = SpanPart(span)
+        traced = TracedSpan(span)
         token = contexts.attach(trace.set_span_in_context(span)) if nests else None
         try:
-            yield part
+            yield traced
         except GeneratorExit:
             raise
         except BaseException as error:
-            part.fail(error)
+            traced.fail(error)
             raise
         finally:
             span.end()
@@ -123,7 +123,7 @@ class RequestTrace:
     def ended(self, error: BaseException | None) -> None:
         """Record the error of an invocation."""
         if error is not None and not isinstance(error, GeneratorExit):
-            SpanPart(self.root).fail(error)
+            TracedSpan(self.root).fail(error)
 
 
 def continued(tracer: Tracer, headers: Mapping[str, str]) -> RequestTrace | None:
@@ -189,7 +189,7 @@ class TracedRequests:
         try:
             body = self._application(environ, start)
         except BaseException as error:
-            SpanPart(root).fail(error)
+            TracedSpan(root).fail(error)
             finish(request, environ, 0)
             raise
         finally:
@@ -209,7 +209,7 @@ class TracedBody:
                 self._size += len(chunk)
                 yield chunk
         except Exception as error:
-            SpanPart(self._request.root).fail(error)
+            TracedSpan(self._request.root).fail(error)
             raise
 
     def close(self) -> None:

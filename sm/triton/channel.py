@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, Unavailable
-from sm.invocation import NO_HEADERS, Invocation, Value, current, part, wait
+from sm.invocation import NO_HEADERS, Invocation, Value, current, span, wait
 from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK, NO_KEYS
@@ -179,7 +179,7 @@ class Channel:
             "server.port": self._port,
             "trireme.model": request.model_name,
         }
-        with part(method[1:], attributes, is_call=True, nests=nests) as call:
+        with span(method[1:], attributes, is_call=True, nests=nests) as call:
             try:
                 yield call.headers
             except Failed as failure:

@@ -38,7 +38,7 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import not_json
-from sm.invocation import Invocation, Ticket, Value, current, part, wait
+from sm.invocation import Invocation, Ticket, Value, current, span, wait
 from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import read_ahead
@@ -154,7 +154,7 @@ class Upstream:
         }
         if model:
             attributes["trireme.model"] = model
-        with part(request.method, attributes, is_call=True) as call:
+        with span(request.method, attributes, is_call=True) as call:
             # The caller's own would make Triton trace a request that the router does not trace.
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}

@@ -281,7 +281,7 @@ class Heard:
         self.attributes: dict[str, object] = {}
 
     @contextmanager
-    def part(self, name: str, *_: object) -> Iterator[Heard]:
+    def span(self, name: str, *_: object) -> Iterator[Heard]:
         self.parts.append(name)
         yield self
 

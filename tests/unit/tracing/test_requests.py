@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sm.invocation import Invocation, part, running
+from sm.invocation import Invocation, running, span
 from sm.metrics import stage
 from sm.tracing.requests import MAX_SPANS, RequestTrace
 
@@ -24,7 +24,7 @@ def test_the_number_of_spans_of_a_request_is_bounded() -> None:
     token = contexts.attach(context)
     with running(Invocation(10**12, listener=request)):
         for _ in range(10 * MAX_SPANS):
-            with part("record"), stage("client", "decode"):
+            with span("record"), stage("client", "decode"):
                 pass
     contexts.detach(token)
     assert len(exporter.get_finished_spans()) == MAX_SPANS - 1
