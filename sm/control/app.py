@@ -17,7 +17,7 @@ from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
 from sm.models import memory_room
-from sm.models.load_records import Records
+from sm.models.load_records import LoadRecords
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import NO_CLIENTS, Loader
 from sm.models.model_processes import NeedsNewTriton, PublishedProcesses, Reloads
@@ -163,7 +163,7 @@ def build_loader(
 ) -> Loader:
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
     loader = Loader(
-        Records(box.models_file),
+        LoadRecords(box.models_file),
         Staging(box.served, box.run / "archives"),
         model_control(box, LOAD_TIMEOUT_S),
         home=home,

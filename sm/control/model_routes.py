@@ -17,7 +17,7 @@ from sm.control.state import list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
-from sm.models.load_records import Canary, Record
+from sm.models.load_records import Canary, LoadRecord
 from sm.models.model_loader import Loader
 from sm.models.on_demand import LOADING, OnDemand
 from sm.models.versions import ROLLED_BACK, SERVES, Versions
@@ -193,7 +193,7 @@ def log_request(action: str, model: str) -> None:
     log.info("%s requested", action, extra=extra)
 
 
-def describe_record(record: Record) -> dict[str, str]:
+def describe_record(record: LoadRecord) -> dict[str, str]:
     return {"modelName": record.name, "modelUrl": record.url}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sm.errors import NotReady
 from sm.models.holds import last_used
-from sm.models.load_records import Record, Records
+from sm.models.load_records import LoadRecord, LoadRecords
 from sm.models.model_processes import PublishedProcesses
 from sm.models.origins import shown
 from sm.models.versions import current_index
@@ -102,7 +102,7 @@ def out_too_long(box: Box) -> list[str]:
     shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
     others = set[str]()
     if box.has_versions:  # it is ready without a canary, and without an old version that waits for its end
-        rows = Records(box.models_file).read().records.values()
+        rows = LoadRecords(box.models_file).read().records.values()
         others = {model for row in rows if row.name != row.model for model in row.models.values()}
     return [
         model
@@ -140,7 +140,7 @@ def _index(box: Box) -> list[dict[str, Any]] | None:
 
 
 def _current(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return current_index(Records(box.models_file).read().records, index) if box.has_versions else index
+    return current_index(LoadRecords(box.models_file).read().records, index) if box.has_versions else index
 
 
 def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ class ServedModels:
     """
 
     def __init__(self, box: Box, failures: Callable[[], Mapping[str, str]] = dict) -> None:
-        self._box, self._failures, self._records = box, failures, Records(box.models_file)
+        self._box, self._failures, self._records = box, failures, LoadRecords(box.models_file)
         self._rows: list[dict[str, Any]] = []
 
     def find(self) -> tuple[list[dict[str, Any]], bool]:
@@ -283,7 +283,7 @@ class ServedModels:
         client: str | None,
         state: Mapping[str, Any],
         folders: Sequence[str],
-        record: Record | None = None,
+        record: LoadRecord | None = None,
     ) -> dict[str, Any]:
         box, identity = self._box, record.id if record else ""
         origin = shown(box.catalog or box.source)

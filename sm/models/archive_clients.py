@@ -11,7 +11,7 @@ from pathlib import Path
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, NotReady, TriremeError, UnknownModel
 from sm.invocation import Invocation
-from sm.models.load_records import EMPTY_SNAPSHOT, Record, Records
+from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
 from sm.models.on_demand import Demand
 from sm.models.table import Row, Served, Table, source_of
 from sm.plugins.loading import load
@@ -54,7 +54,7 @@ class ArchiveLoader:
     """
 
     def __init__(
-        self, records: Records, triton: Triton, demand: Demand | None = None, lists_models: bool = True
+        self, records: LoadRecords, triton: Triton, demand: Demand | None = None, lists_models: bool = True
     ) -> None:
         self._records, self._triton, self._demand = records, triton, demand
         self._lists_models = lists_models
@@ -73,7 +73,7 @@ class ArchiveLoader:
     def load(self, name: str, invocation: Invocation | None) -> bool:
         return name != "" and self._demand is not None and self._demand.load(name, invocation)
 
-    def create(self, first: Client | None, records: list[Record]) -> UncheckedClient:  # noqa: ARG002
+    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:  # noqa: ARG002
         (record,) = records
         source, triton = source_of(record), RenamedModels(self._triton, record.names)
         client = load(source, triton, Path(record.repository))
@@ -99,6 +99,6 @@ class ArchiveLoader:
         return requested
 
 
-def _row(name: str, record: Record) -> Row:
+def _row(name: str, record: LoadRecord) -> Row:
     """Return the row of an archive. Answers call it by its own name, as the official container's do."""
     return Row(Served(record.target or record.name, None, record.entry), (name,), record)

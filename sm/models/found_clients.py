@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import Invocation, turn
-from sm.models.load_records import Record
+from sm.models.load_records import LoadRecord
 from sm.models.table import Models, Row, Served, Table
 from sm.plugins.registry import Found, UncheckedClient
 from sm.plugins.toolkit.scripts import ToolkitClient
@@ -76,7 +76,7 @@ class FoundLoader:
         self.on_change()
         return True
 
-    def create(self, first: Client | None, records: list[Record]) -> UncheckedClient:
+    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:
         raise NotImplementedError  # no row has needs
 
     def explain(self, name: str) -> TriremeError:

@@ -56,7 +56,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Record:
+class LoadRecord:
     """One archive. If it is loaded again under the same name, it gets a new ``id``."""
 
     #: The platform's name of the archive; of a version that does not serve, one of its own.
@@ -98,7 +98,7 @@ class Record:
     def loaded(self) -> bool:
         return self.state is not State.CHANGING
 
-    def beside(self, state: State) -> Record:
+    def beside(self, state: State) -> LoadRecord:
         """Return it as a version that does not serve: callers cannot name it."""
         return replace(self, name=f"{self.model}@{self.id}", version_of=self.model, state=state)
 
@@ -107,16 +107,16 @@ class Record:
 class Snapshot:
     """The records at one moment, by name."""
 
-    records: Mapping[str, Record]
+    records: Mapping[str, LoadRecord]
 
     @cached_property
-    def serving(self) -> Mapping[str, Record]:
+    def serving(self) -> Mapping[str, LoadRecord]:
         """What serves, by the platform's names and, for those that are no such name, by Target-Model."""
         found = [record for record in self.records.values() if record.state is State.SERVES]
         targets = {record.target: record for record in found if record.target}
         return {**targets, **{record.name: record for record in found}}
 
-    def loaded(self) -> Iterator[Record]:
+    def loaded(self) -> Iterator[LoadRecord]:
         return (record for record in self.records.values() if record.loaded)
 
     def unknown(self, name: str, list_loaded: bool = True) -> UnknownModel:
@@ -132,12 +132,12 @@ class Snapshot:
         )
 
     @cached_property
-    def ids(self) -> Mapping[str, Record]:
+    def ids(self) -> Mapping[str, LoadRecord]:
         """The loaded records by their ids."""
         return {record.id: record for record in self.loaded()}
 
     @cached_property
-    def canaries(self) -> Mapping[str, Record]:
+    def canaries(self) -> Mapping[str, LoadRecord]:
         """The new versions that get a share of the requests, by model."""
         return {record.model: record for record in self.records.values() if record.state is State.CANARY}
 
@@ -145,7 +145,7 @@ class Snapshot:
 EMPTY_SNAPSHOT = Snapshot({})
 
 
-class Records:
+class LoadRecords:
     """Reads and writes the file. Reading an unchanged file costs one ``stat``."""
 
     def __init__(self, file: Path) -> None:
@@ -166,22 +166,22 @@ class Records:
             for row in rows:
                 row["state"] = State(row["state"])
                 row["canary"] = row["canary"] and Canary(**row["canary"])
-            snapshot = Snapshot({row["name"]: Record(**row) for row in rows})
+            snapshot = Snapshot({row["name"]: LoadRecord(**row) for row in rows})
             self._cached = (version, snapshot)
         return snapshot
 
-    def put(self, record: Record) -> None:
+    def put(self, record: LoadRecord) -> None:
         """Add a record, or replace the one of its name. Only one process may call it."""
         self.change((record,))
 
     def remove(self, name: str) -> None:
         self.change((), (name,))
 
-    def change(self, records: Iterable[Record], removed: Collection[str] = ()) -> None:
+    def change(self, records: Iterable[LoadRecord], removed: Collection[str] = ()) -> None:
         """Remove names and put records in one step, so that a reader sees all of it or nothing."""
         with self._lock:
             kept = {name: record for name, record in self.read().records.items() if name not in removed}
             self._write({**kept, **{record.name: record for record in records}})
 
-    def _write(self, records: Mapping[str, Record]) -> None:
+    def _write(self, records: Mapping[str, LoadRecord]) -> None:
         write_atomically(self._file, json.dumps([asdict(record) for record in records.values()]))

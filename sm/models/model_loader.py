@@ -29,7 +29,7 @@ from sm.errors import (
 )
 from sm.models.archive_layout import Archive, Plugin, callable_names, resolve_folder
 from sm.models.holds import alone
-from sm.models.load_records import Record, Records, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom, needed_bytes
 from sm.models.staging import Staging, lost_file
 from sm.plugins.loading import discover
@@ -65,7 +65,7 @@ class Loader:
 
     def __init__(
         self,
-        records: Records,
+        records: LoadRecords,
         staging: Staging,
         triton: ModelControl,
         *,
@@ -85,7 +85,7 @@ class Loader:
         self._room = room or MemoryRoom()
         #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
         #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
-        self._abandoned: dict[str, Record] = {}
+        self._abandoned: dict[str, LoadRecord] = {}
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         #: The ids of records of which a model is loaded again. Unloading does not wait for that.
@@ -98,7 +98,7 @@ class Loader:
         self._in_use: dict[str, tuple[Path, ...]] = {}
         self._keep_sources()
 
-    def load(self, name: str, url: str, target: str = "") -> Record:
+    def load(self, name: str, url: str, target: str = "") -> LoadRecord:
         """Load the archive in the folder ``url``; ``target`` is its Target-Model, if known.
 
         Raises:
@@ -126,8 +126,8 @@ class Loader:
         repository: Path,
         version: str,
         others: Path,
-        prepare: Callable[[Record], None],
-    ) -> Record:
+        prepare: Callable[[LoadRecord], None],
+    ) -> LoadRecord:
         """Load a new version of a model of ``repository`` beside the one that serves.
 
         Args:
@@ -140,7 +140,9 @@ class Loader:
         with self.using(repository / name), self._claim_name(name), _translate_full_disk():
             identity = secrets.token_hex(4)
             url = str(repository / name)
-            record = Record(name, url, identity, "", {}, folder=url, version=version).beside(State.CHANGING)
+            record = LoadRecord(name, url, identity, "", {}, folder=url, version=version).beside(
+                State.CHANGING
+            )
             self.records.put(record)
             with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
                 archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
@@ -153,7 +155,7 @@ class Loader:
                 prepare(record)
             return record
 
-    def take_over(self, record: Record) -> Record | None:
+    def take_over(self, record: LoadRecord) -> LoadRecord | None:
         """Let a version take the place of the one that serves; return that, under its new name."""
         old = self.records.read().records.get(record.model)
         retired = None if old is None else old.beside(State.RETIRED)
@@ -182,7 +184,7 @@ class Loader:
                 raise
             log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
 
-    def unload_idle(self, record: Record, holds: Path) -> bool:
+    def unload_idle(self, record: LoadRecord, holds: Path) -> bool:
         """Unload an archive that no request uses. Returns True if it is gone."""
         with alone(holds, record.id) as is_idle:
             if is_idle:
@@ -216,7 +218,7 @@ class Loader:
                 self.unload(record.name)
             raise
 
-    def lost(self) -> list[Record]:
+    def lost(self) -> list[LoadRecord]:
         """Return the loaded archives of which Triton has no model: a restarted one could not load them."""
         states = self._triton.states()
         return [
@@ -307,7 +309,7 @@ class Loader:
             self._keep_sources()
 
     @contextlib.contextmanager
-    def _claim_reload(self, record: Record) -> Iterator[None]:
+    def _claim_reload(self, record: LoadRecord) -> Iterator[None]:
         with self._lock:
             if record.name in self._busy or record.id in self._reloading:
                 raise Conflict(f"the model {record.name[:200]!r} is being loaded or unloaded")
@@ -330,18 +332,18 @@ class Loader:
         log.warning("the remains of an unfinished load are removed", extra={"model": name})
         self._undo(record)
 
-    def _reserve(self, name: str, url: str, target: str) -> Record:
+    def _reserve(self, name: str, url: str, target: str) -> LoadRecord:
         """Record that a load begins. :class:`Conflict` if requests could confuse it with another model."""
         # Callers see the archive's own folder, ``/opt/ml/models/<hash>``.
         shown = str(self._home / Path(url).relative_to(self._home).parts[0]) if self._home else url
         with self._lock:
-            record = Record(name, shown, secrets.token_hex(4), "", {}, target=target, folder=url)
+            record = LoadRecord(name, shown, secrets.token_hex(4), "", {}, target=target, folder=url)
             for other in self.records.read().records.values():
                 _check_collision(record, other)
             self.records.put(record)
             return record
 
-    def _name_models(self, record: Record, archive: Archive, desired: str) -> Record:
+    def _name_models(self, record: LoadRecord, archive: Archive, desired: str) -> LoadRecord:
         """Choose names in Triton for the archive's models, and record them."""
         with self._lock:
             others = [*self.records.read().records.values(), *self._abandoned.values()]
@@ -376,21 +378,21 @@ class Loader:
         log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
         return f"{desired}-{record_id}"
 
-    def _read_copy(self, record: Record, folder: Path, is_model: bool = False) -> Archive:
+    def _read_copy(self, record: LoadRecord, folder: Path, is_model: bool = False) -> Archive:
         """Copy an archive first, and read the copy, which no other process changes."""
         source = Path(record.folder)
         copy = self._staging.copy(folder, record.id, source.name)
         return Archive.read(copy, source, self._machine, is_model)
 
     def _load_archive(
-        self, record: Record, archive: Archive, desired: str = "", others: Path | None = None
-    ) -> Record:
+        self, record: LoadRecord, archive: Archive, desired: str = "", others: Path | None = None
+    ) -> LoadRecord:
         """Load an archive's models under names that are free, the entry as ``desired`` if that is."""
         record = self._name_models(record, archive, desired)
         with self._room.reserve(record.model, needed_bytes(archive.models.values(), archive.on_cpu)):
             return self._load_into_triton(record, archive, others)
 
-    def _load_into_triton(self, record: Record, archive: Archive, others: Path | None) -> Record:
+    def _load_into_triton(self, record: LoadRecord, archive: Archive, others: Path | None) -> LoadRecord:
         self._staging.add(archive, record.models)
         if archive.plugin or others:
             view = self._staging.create_view(archive, record.id, others)
@@ -421,7 +423,7 @@ class Loader:
         self.records.put(record)
         return record
 
-    def _unload_from_triton(self, record: Record) -> None:
+    def _unload_from_triton(self, record: LoadRecord) -> None:
         states = self._triton.states()
         is_loading = any(states.get(model) == "LOADING" for model in record.models.values())
         if is_loading or record.id in self._reloading:
@@ -437,7 +439,7 @@ class Loader:
         self.records.remove(record.name)
 
     @contextlib.contextmanager
-    def _translate_lost_files(self, record: Record, source: Path) -> Iterator[None]:
+    def _translate_lost_files(self, record: LoadRecord, source: Path) -> Iterator[None]:
         """Translate a file that is gone while its archive is read: large ones are links to the source."""
         try:
             yield
@@ -457,7 +459,7 @@ class Loader:
             self._undo(self.records.read().records[name])
             raise
 
-    def _undo(self, record: Record) -> None:
+    def _undo(self, record: LoadRecord) -> None:
         """Undo a load. If Triton does not release a model, the record stays for another attempt."""
         try:
             self._unload_from_triton(record)
@@ -469,7 +471,7 @@ class Loader:
             log.error("%s", error.sentence, extra={"model": record.name})
 
 
-def _check_collision(record: Record, other: Record) -> None:
+def _check_collision(record: LoadRecord, other: LoadRecord) -> None:
     """Raise :class:`Conflict` if two records share a name or Target-Model: a request must mean one model."""
     names = {plain(name) for name in (other.name, other.target) if name}
     for name in filter(None, (record.name, record.target)):

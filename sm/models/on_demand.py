@@ -25,7 +25,7 @@ from sm.http.messages import SocketConnection
 from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
-from sm.models.load_records import Record, Records
+from sm.models.load_records import LoadRecord, LoadRecords
 from sm.models.model_loader import PLAIN_NAME, Loader
 from sm.models.origins import is_prefix, shown
 from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
@@ -183,7 +183,7 @@ class OnDemand:
 
         Poll("lost-models", SLOW_WATCH_S, restore_lost).start()
 
-    def _restore(self, record: Record) -> None:
+    def _restore(self, record: LoadRecord) -> None:
         """Load a lost model again. If the repository does not have it any more, nobody can be answered."""
         with contextlib.suppress(Conflict, UnknownModel):
             if not self.catalog.has(record.name):
@@ -250,7 +250,7 @@ class OnDemand:
             if has_turn:
                 self._turns.release()
 
-    def _load_folder(self, name: str, folder: str) -> Record:
+    def _load_folder(self, name: str, folder: str) -> LoadRecord:
         """Load a model, and unload others until there is room for it."""
         end = time.monotonic() + ROOM_PATIENCE_S
         while True:
@@ -298,7 +298,7 @@ def models_bytes(box: Box) -> int:
 class Demand:
     """Asks the control plane for models. Runs in each worker."""
 
-    def __init__(self, control: Path, records: Records, keys: Mapping[str, str]) -> None:
+    def __init__(self, control: Path, records: LoadRecords, keys: Mapping[str, str]) -> None:
         self._control, self._records, self._keys = control, records, keys
 
     def load(self, name: str, invocation: Invocation | None) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sm.errors import BadInput
 from sm.models.archive_layout import MAX_COPIED_FILE_BYTES, Archive, callable_names
-from sm.models.load_records import Record
+from sm.models.load_records import LoadRecord
 from sm.repository import models, response_cache
 from sm.repository.ensembles import is_ensemble
 from sm.repository.links import link_model
@@ -109,7 +109,7 @@ def is_complete(folder: Path) -> bool:
     return all(path.exists() for path in folder.rglob("*"))
 
 
-def find_restorable(record: Record, repository: Path) -> list[str]:
+def find_restorable(record: LoadRecord, repository: Path) -> list[str]:
     """Return Triton's names of the models whose files all exist; none if the archive itself is gone."""
     if not Path(record.folder).is_dir():
         return []

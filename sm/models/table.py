@@ -20,7 +20,7 @@ from sm.client.base import Client
 from sm.errors import ClientFailed, NotReady, StartError, TriremeError
 from sm.invocation import Hold, Invocation, turn
 from sm.models.holds import Holds
-from sm.models.load_records import CANARY, STABLE, Record
+from sm.models.load_records import CANARY, STABLE, LoadRecord
 from sm.plugins.loading import ClientSource, unload
 from sm.plugins.registry import ModelMissing, UncheckedClient
 from sm.plugins.toolkit import code_imports
@@ -49,8 +49,8 @@ class Row(NamedTuple):
     #: The models whose records decide what a request gets; empty if nothing does.
     needs: tuple[str, ...] = ()
     #: The record of the model of this name, and of a new version that gets a share of the requests.
-    record: Record | None = None
-    canary: Record | None = None
+    record: LoadRecord | None = None
+    canary: LoadRecord | None = None
     #: Why nobody can be answered.
     error: str = ""
 
@@ -60,7 +60,7 @@ class Table(NamedTuple):
 
     rows: Mapping[str, Row]
     #: The loaded records by their ids, also those that no caller can name.
-    records: Mapping[str, Record] = {}
+    records: Mapping[str, LoadRecord] = {}
 
 
 class Loader(Protocol):
@@ -73,7 +73,7 @@ class Loader(Protocol):
     def load(self, name: str, invocation: Invocation | None) -> bool:
         """Wait until a name that is not in the table is in it. Returns False if it cannot be."""
 
-    def create(self, first: Client | None, records: list[Record]) -> UncheckedClient:
+    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:
         """Create the client for records, in place of the ``first`` one. Raises :class:`StartError`."""
 
     def explain(self, name: str) -> TriremeError:
@@ -183,13 +183,13 @@ class Models:
             return None if row.record is not None else row.served._replace(client=None)
         return row.served._replace(client=None, entry=record.entry)
 
-    def hold(self, name: str, invocation: Invocation | None) -> Record | None:
+    def hold(self, name: str, invocation: Invocation | None) -> LoadRecord | None:
         """Return the record of a loaded model, the same for the whole invocation, and keep it loaded until
         that ends.
         """
         held = None if invocation is None else invocation.holds
         if held is not None and name in held:
-            record: Record = held[name].record
+            record: LoadRecord = held[name].record
             return record
         while True:
             row = self.refresh().rows.get(name)
@@ -207,7 +207,7 @@ class Models:
                     first = held.setdefault(name, hold)
                     if first is not hold:
                         hold.give_back()
-                    kept: Record = first.record
+                    kept: LoadRecord = first.record
                     return kept
                 hold.give_back()
             else:
@@ -269,11 +269,11 @@ class Models:
             if made.client is not None:
                 yield made.client, made.calls
 
-    def _are_loaded(self, records: list[Record]) -> bool:
+    def _are_loaded(self, records: list[LoadRecord]) -> bool:
         return self._loader.table.records.keys() >= {record.id for record in records}
 
     def _client(
-        self, first: Client | None, records: list[Record], invocation: Invocation | None
+        self, first: Client | None, records: list[LoadRecord], invocation: Invocation | None
     ) -> Client | None:
         """Return the client for records; None if one of them was unloaded meanwhile."""
         name = records[0].model if first is None else first.name
@@ -295,7 +295,7 @@ class Models:
             return None
         return made.client
 
-    def _make(self, made: Made, name: str, first: Client | None, records: list[Record]) -> None:
+    def _make(self, made: Made, name: str, first: Client | None, records: list[LoadRecord]) -> None:
         """Make a client. Raises :class:`NotReady` if Triton does not serve its model now."""
         client = None
         try:
@@ -319,7 +319,7 @@ class Models:
         _unload_in_background(records)
 
 
-def choose(stable: Record, canary: Record, request: Invocation) -> tuple[Record, str]:
+def choose(stable: LoadRecord, canary: LoadRecord, request: Invocation) -> tuple[LoadRecord, str]:
     """Choose the version for a request: the same for all requests of one id, or of one session."""
     assert canary.canary is not None
     if request.session is None:
@@ -330,12 +330,12 @@ def choose(stable: Record, canary: Record, request: Invocation) -> tuple[Record,
     return (canary, CANARY) if is_chosen else (stable, STABLE)
 
 
-def source_of(record: Record) -> ClientSource:
+def source_of(record: LoadRecord) -> ClientSource:
     """Return the client that came with a record."""
     return ClientSource(f"record_{record.id}", Path(record.client), record.module)
 
 
-def _unload_in_background(records: Iterable[Record]) -> None:
+def _unload_in_background(records: Iterable[LoadRecord]) -> None:
     """Unload in a thread: it may have to wait until another client has loaded, and no request should wait."""
     sources = [source_of(record) for record in records if record.client]
     if sources:

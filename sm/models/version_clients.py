@@ -16,7 +16,7 @@ from sm.errors import CommandError
 from sm.invocation import Hold, Invocation, current, running
 from sm.models.archive_clients import RenamedModels
 from sm.models.found_clients import FoundLoader
-from sm.models.load_records import Record, Records, Snapshot
+from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
 from sm.models.table import Models, Row, Served, Table, source_of
 from sm.models.versions import staged
 from sm.plugins.golden import differences
@@ -49,7 +49,7 @@ class VersionLoader(FoundLoader):
 
     _triton: Triton
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: LoadRecords) -> None:
         self._records = records
         self._last: tuple[Snapshot, Found, Table] | None = None
         super().__init__(Found({}))
@@ -79,7 +79,7 @@ class VersionLoader(FoundLoader):
         needs = tuple(dict.fromkeys((name, *called) if record else called))
         return row._replace(needs=needs, record=record, canary=snapshot.canaries.get(name))
 
-    def create(self, first: Client | None, records: list[Record]) -> UncheckedClient:
+    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:
         """Create a client as at the start: its class, or the code that came with a version."""
         name, repository = records[0].model if first is None else first.name, Path(records[0].repository)
         code = next((record for record in records if record.client and record.model == name), None)
@@ -95,7 +95,7 @@ class VersionLoader(FoundLoader):
         client.name = name
         return UncheckedClient(client, source, self._triton)
 
-    def rows_of(self, record: Record) -> list[Row]:
+    def rows_of(self, record: LoadRecord) -> list[Row]:
         """Return what is served with a new version: the clients that call its model, or its own one."""
         rows = self.table.rows
         calling = [
@@ -107,7 +107,7 @@ class VersionLoader(FoundLoader):
         return [rows[name] for name in calling]
 
 
-def prepare(models: Models, loader: VersionLoader, record: Record) -> None:
+def prepare(models: Models, loader: VersionLoader, record: LoadRecord) -> None:
     """Make the clients of a new version, and compare their golden answers. Raises why it cannot serve."""
     for row in loader.rows_of(record):
         request = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)

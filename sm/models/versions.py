@@ -21,7 +21,7 @@ from typing import Any
 from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
-from sm.models.load_records import Canary, Record, State
+from sm.models.load_records import Canary, LoadRecord, State
 from sm.models.model_loader import Loader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models
@@ -164,13 +164,13 @@ class Versions:
         log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
         self._retire_later(retired)
 
-    def _find_canary(self, name: str, identity: str = "") -> Record:
+    def _find_canary(self, name: str, identity: str = "") -> LoadRecord:
         canary = self._loader.records.read().canaries.get(name)
         if canary is None or identity not in ("", canary.id):
             raise Conflict(f"{name[:200]!r} has no canary: sm push {name[:200]} --canary 10 starts one")
         return canary
 
-    def _watch(self, record: Record) -> None:
+    def _watch(self, record: LoadRecord) -> None:
         """Judge a canary until it has been promoted or rolled back."""
         before = UNDECIDED
 
@@ -196,9 +196,11 @@ class Versions:
         poll = Poll("canary", SLOW_WATCH_S, look)
         poll.start()
 
-    def _first_records(self) -> Iterator[Record]:
+    def _first_records(self) -> Iterator[LoadRecord]:
         for name, (url, version) in self._box.first_versions.items():
-            yield Record(name, url, f"first-{name}", name, {name: name}, version=version, state=State.SERVES)
+            yield LoadRecord(
+                name, url, f"first-{name}", name, {name: name}, version=version, state=State.SERVES
+            )
 
     def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
         version, snapshot = models.digest(folder, name), self._loader.records.read()
@@ -249,7 +251,7 @@ class Versions:
         self._watch(record)
         return IS_CANARY
 
-    def _serve(self, record: Record) -> None:
+    def _serve(self, record: LoadRecord) -> None:
         """Let a version that is loaded serve all requests, and retire the one that did."""
         name = record.model
         retired = self._loader.take_over(record)
@@ -273,7 +275,7 @@ class Versions:
                         f"{name!r} is called by the model {model.name!r}: it cannot be replaced alone"
                     )
 
-    def _wait_for_workers(self, record: Record) -> None:
+    def _wait_for_workers(self, record: LoadRecord) -> None:
         """Wait until each worker has made the version's client, and its golden answers are right."""
         folder = self._box.prepared_folder / record.id
         folder.mkdir()
@@ -290,12 +292,12 @@ class Versions:
         if not poll_until(are_ready, self._timeout_s):
             raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
 
-    def _retire_later(self, record: Record) -> None:
+    def _retire_later(self, record: LoadRecord) -> None:
         # A new worker need not prepare for it.
         shutil.rmtree(self._box.prepared_folder / record.id, ignore_errors=True)
         threading.Thread(target=self._retire, args=(record,), name="retire", daemon=True).start()
 
-    def _retire(self, record: Record) -> None:
+    def _retire(self, record: LoadRecord) -> None:
         """Unload an old version when its time is over and its last request has ended."""
         time.sleep(self._drain_s)
         while True:
@@ -305,12 +307,12 @@ class Versions:
             time.sleep(WATCH_S)
 
 
-def staged(record: Record, box: Box) -> bool:
+def staged(record: LoadRecord, box: Box) -> bool:
     """True if a record is a new version that waits for the workers."""
     return record.state is State.STAGED and (box.prepared_folder / record.id).is_dir()
 
 
-def current_index(records: Mapping[str, Record], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def current_index(records: Mapping[str, LoadRecord], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return Triton's list of models under the names that callers use, without old and new versions."""
     current = [record for record in records.values() if not record.version_of]
     names = {model: record.name for record in current for model in record.models.values()}

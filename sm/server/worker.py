@@ -31,7 +31,7 @@ from sm.errors import StartError
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import FoundLoader
 from sm.models.holds import Holds
-from sm.models.load_records import Records
+from sm.models.load_records import LoadRecords
 from sm.models.on_demand import Demand
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
@@ -235,7 +235,7 @@ class DataPlane(Plane):
         )
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:
-            versions = VersionLoader(Records(self.box.models_file))
+            versions = VersionLoader(LoadRecords(self.box.models_file))
             models = Models(versions, Holds(self.box.holds_folder), transport.forget)
             current = CurrentModels(transport, models)
             versions.start(find(current), current)
@@ -253,7 +253,7 @@ class DataPlane(Plane):
 
     def archives(self, transport: Transport) -> Models:
         """Return what is served in multi-model mode."""
-        records, keys = Records(self.box.models_file), self.box.repository_keys
+        records, keys = LoadRecords(self.box.models_file), self.box.repository_keys
         demand = Demand(self.box.control_socket, records, keys) if self.box.catalog else None
         return Models(
             ArchiveLoader(records, transport, demand, lists_models=not keys),

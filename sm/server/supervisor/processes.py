@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sm.hardware import children
-from sm.models.load_records import Records
+from sm.models.load_records import LoadRecords
 from sm.models.staging import find_restorable
 from sm.polling import poll_until
 from sm.repository import models
@@ -324,7 +324,7 @@ class Commands:
 
     def exclude_models(self, models: Collection[str]) -> bool:
         """Start Triton without the archives of these models; False if none of them is loaded."""
-        loaded = Records(self._box.models_file).read().loaded()
+        loaded = LoadRecords(self._box.models_file).read().loaded()
         ids = {record.id for record in loaded if set(models) & set(record.models.values())}
         self._excluded_records |= ids
         return bool(ids)
@@ -372,7 +372,7 @@ class Commands:
     def _inference(self) -> Command:
         # The python backend does not remove its files after a kill -9.
         remove_files(f"trireme-{self._box.id}-py")
-        records = Records(self._box.models_file).read()
+        records = LoadRecords(self._box.models_file).read()
         if self._box.has_versions:
             # All but new versions whose load has not ended: it may be what ended the last Triton.
             loading = (record for record in records.records.values() if not record.loaded)

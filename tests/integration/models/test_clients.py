@@ -16,7 +16,7 @@ from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, Overloaded, UnknownModel
 from sm.invocation import current
 from sm.models.archive_clients import ArchiveLoader
-from sm.models.load_records import Record, Records, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.table import Models
 from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
@@ -69,17 +69,17 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self.platform = ArchiveFolder(folder / "archives")
-        self.records = Records(folder / "models.json")
+        self.records = LoadRecords(folder / "models.json")
         self.triton = FakeTriton()
         # FakeTriton has only what a client needs.
-        loader = ArchiveLoader(Records(folder / "models.json"), self.triton)  # type: ignore[arg-type]
+        loader = ArchiveLoader(LoadRecords(folder / "models.json"), self.triton)  # type: ignore[arg-type]
         self.models = Models(loader, forget=self.triton.forget, is_closed=True, comes_again=False)
 
     def load(self, name: str, identity: str, **code: str) -> None:
         url = self.platform.write_flat(name, None, **code)
         client = f"{url}/code/client.py" if code else ""
         triton_names = {"model": f"{name}-in-triton"}
-        record = Record(
+        record = LoadRecord(
             name,
             url,
             identity,

@@ -171,7 +171,7 @@ FILL_THE_DISK = """
 import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
-from sm.models.load_records import Records
+from sm.models.load_records import LoadRecords
 from sm.models.staging import Staging
 from tests.support.model_archives import ArchiveFolder
 from tests.support.noted_control import RecordingControl
@@ -182,7 +182,7 @@ url = platform.write_flat("large")
 for number in range(20):
     (Path(url) / f"labels{number}.txt").write_bytes(bytes(50_000))
 (run / "models").mkdir()
-loader = Loader(Records(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
+loader = Loader(LoadRecords(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
 try:
     loader.load("large", url)
 except OutOfMemory as error:

@@ -15,7 +15,7 @@ from flask import Flask
 from sm.control import routes
 from sm.control.state import check_ready
 from sm.errors import NotReady
-from sm.models.load_records import Record, Records, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.run_state import Box
 from sm.server.supervisor.processes import Probes
 from sm.triton import server
@@ -153,7 +153,7 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
     box: Box, triton: PlayedTriton
 ) -> None:
     box = replace(box, has_versions=True)
-    Records(box.models_file).put(Record("one", "", "1", "", {"one": "one"}, state=State.SERVES))
+    LoadRecords(box.models_file).put(LoadRecord("one", "", "1", "", {"one": "one"}, state=State.SERVES))
     triton.unready("one", 200)
     triton.index.append({"name": "one-2", "version": "1", "state": "UNAVAILABLE", "reason": "broken"})
     assert reason(box) == ""
@@ -166,7 +166,7 @@ def test_a_failed_version_that_is_gone_again_leaves_the_old_one_serving(
 ) -> None:
     """Triton remembers it, and is not ready for its sake; its list has no line of it."""
     box = replace(box, has_versions=True)
-    Records(box.models_file).put(Record("one", "", "1", "", {"one": "one"}, state=State.SERVES))
+    LoadRecords(box.models_file).put(LoadRecord("one", "", "1", "", {"one": "one"}, state=State.SERVES))
     triton.unready("no-such-model")
     assert reason(box) == ""
     triton.statuses["/v2/health/live"] = 400

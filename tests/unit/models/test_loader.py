@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
-from sm.models.load_records import Records, State
+from sm.models.load_records import LoadRecords, State
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import Loader, plain
 from sm.models.staging import Staging
@@ -37,7 +37,7 @@ class LoaderSetup:
         self.platform = ArchiveFolder(self.folder / "archives")
         self.repository = self.folder / "repository"
         self.repository.mkdir()
-        self.records = Records(self.folder / "models.json")
+        self.records = LoadRecords(self.folder / "models.json")
 
     def loader(self, namespaced: bool = True, room: MemoryRoom | None = None) -> Loader:
         staging = Staging(self.repository, self.folder / "views")

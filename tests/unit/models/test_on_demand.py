@@ -20,7 +20,7 @@ from sm.invocation import Invocation, current
 from sm.models import on_demand
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.holds import Holds, alone
-from sm.models.load_records import Record, Records, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
 from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, Demand, OnDemand
 from sm.models.table import Models
@@ -33,15 +33,15 @@ from tests.support.invocations import Callers
 class SmallLoader:
     """A loader with room for so many models. No Triton: it keeps records alone."""
 
-    records: Records
+    records: LoadRecords
     room: int = 2
     loads: list[str] = field(default_factory=list)
 
-    def load(self, name: str, url: str) -> Record:
+    def load(self, name: str, url: str) -> LoadRecord:
         self.loads.append(name)
         if len([*self.records.read().loaded()]) >= self.room:
             raise OutOfMemory("there is no room")
-        record = Record(name, url, f"id-{name}", name, {name: name}, state=State.SERVES)
+        record = LoadRecord(name, url, f"id-{name}", name, {name: name}, state=State.SERVES)
         self.records.put(record)
         return record
 
@@ -62,7 +62,7 @@ class Setup:
             (folder / "repository" / name).mkdir(parents=True)
         self.holds = folder / "holds"
         self.holds.mkdir()
-        self.loader = SmallLoader(Records(folder / "models.json"), room)
+        self.loader = SmallLoader(LoadRecords(folder / "models.json"), room)
         catalog = Catalog(str(folder / "repository"), folder)
         self.models = OnDemand(self.loader, catalog, self.holds, pinned)  # type: ignore[arg-type]
 
@@ -133,8 +133,10 @@ def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
     monkeypatch.setattr(on_demand, "ASK_PATIENCE_S", 0.05)
     catalog = Catalog("s3://bucket/models", tmp_path)
     (tmp_path / "holds").mkdir()
-    loader = SmallLoader(Records(tmp_path / "models.json"))
-    loader.records.put(Record("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, state=State.SERVES))
+    loader = SmallLoader(LoadRecords(tmp_path / "models.json"))
+    loader.records.put(
+        LoadRecord("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, state=State.SERVES)
+    )
     models = OnDemand(loader, catalog, tmp_path / "holds")  # type: ignore[arg-type]
 
     def ask(name: str) -> str:
@@ -161,7 +163,7 @@ class AnsweredDemand(Demand):
 
 
 def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path: Path) -> None:
-    records = Records(tmp_path / "models.json")
+    records = LoadRecords(tmp_path / "models.json")
     demand = AnsweredDemand(tmp_path / "no socket", records, {})
     with Callers(FairGate(share=2, room=2), 10) as callers:
         slow = [callers.call(lambda: demand.load("slow", current())) for _ in range(8)]
@@ -169,21 +171,21 @@ def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path
         # Two have the slots of their model, two are in its queue; there are slots for others.
         assert callers.call(lambda: demand.load("nobody", current())).result() is False
         other = callers.call(lambda: demand.load("other", current()))
-        records.put(Record("other", "", "1", "other", {}, state=State.SERVES))
+        records.put(LoadRecord("other", "", "1", "other", {}, state=State.SERVES))
         assert other.result() is True
         assert not any(call.done() and call.exception() is None for call in slow)
-        records.put(Record("slow", "", "2", "slow", {}, state=State.SERVES))
+        records.put(LoadRecord("slow", "", "2", "slow", {}, state=State.SERVES))
     assert Counter(type(call.exception()) for call in slow) == {Overloaded: 4, type(None): 4}
 
 
 def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> None:
-    records = Records(tmp_path / "models.json")
+    records = LoadRecords(tmp_path / "models.json")
     asked: list[str] = []
 
     class Loading(Demand):
         def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
             asked.append(name)
-            records.put(Record(name, "", f"id-{name}", name, {}, state=State.SERVES))
+            records.put(LoadRecord(name, "", f"id-{name}", name, {}, state=State.SERVES))
             return 202, ""
 
     triton: Any = None

@@ -10,7 +10,7 @@ import pytest
 from sm.invocation import current
 from sm.models import version_clients
 from sm.models.holds import Holds, alone
-from sm.models.load_records import Record, Records, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare
 from sm.plugins.registry import Found
@@ -28,10 +28,12 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
     failure: BaseException | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "holds").mkdir()
-    records = Records(tmp_path / "models.json")
+    records = LoadRecords(tmp_path / "models.json")
     for name in ("a", "b"):
-        records.put(Record(name, "", f"first-{name}", name, {name: name}, version="1", state=State.SERVES))
-    new = Record("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
+        records.put(
+            LoadRecord(name, "", f"first-{name}", name, {name: name}, version="1", state=State.SERVES)
+        )
+    new = LoadRecord("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
     records.put(new)
     triton: Any = None
     loader = VersionLoader(records)
@@ -61,7 +63,7 @@ def test_a_client_that_asks_for_a_model_which_is_not_served_does_not_wait_for_it
     tmp_path: Path,
 ) -> None:
     """A client's check asks for its model; whoever makes the client then would wait for itself."""
-    loader = VersionLoader(Records(tmp_path / "models.json"))
+    loader = VersionLoader(LoadRecords(tmp_path / "models.json"))
     models = Models(loader)
     unchecked: Any = None  # nobody may ask it anything
     triton: Any = None

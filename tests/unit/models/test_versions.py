@@ -16,7 +16,7 @@ import pytest
 from sm import hardware
 from sm.errors import BadInput, Conflict
 from sm.models import versions as versions_module
-from sm.models.load_records import Canary, Record, Records, State
+from sm.models.load_records import Canary, LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
 from sm.models.versions import (
     UNCHANGED,
@@ -34,18 +34,18 @@ from tests.support.model_archives import chain_config, multiplying_model
 class NotingLoader:
     """A loader that notes what is loaded beside. No Triton."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: LoadRecords) -> None:
         self.records, self.loads, self.failure = records, list[str](), ""
         self.entered, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
-    def load_beside(self, name: str, _: Path, version: str, *__: object) -> Record:
+    def load_beside(self, name: str, _: Path, version: str, *__: object) -> LoadRecord:
         self.loads.append(name)
         self.entered.set()
         self.may_end.wait(10)
         if self.failure:
             raise BadInput(self.failure)
-        record = Record(name, "", "new", "", {}, version=version).beside(State.STAGED)
+        record = LoadRecord(name, "", "new", "", {}, version=version).beside(State.STAGED)
         self.records.put(record)
         return record
 
@@ -64,7 +64,7 @@ def make(tmp_path: Path) -> Make:
         repository = tmp_path / "repository"
         first = {name: (name, digest(repository, name)) for name in names(repository)}
         box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
-        loader = NotingLoader(Records(box.models_file))
+        loader = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
         parts: Any = loader, box, lambda: box.repository, 3600, 5, lambda _: {}, lambda *_: verdict
         return Versions(*parts), loader
@@ -139,8 +139,8 @@ def test_a_change_of_a_client_is_a_new_version_too(tmp_path: Path) -> None:
 
 def test_callers_see_the_current_version_under_its_own_name() -> None:
     records = {
-        "cats": Record("cats", "", "2", "cats-2", {"cats": "cats-2"}, state=State.SERVES),
-        "cats@1": Record("cats", "", "1", "cats", {"cats": "cats"}).beside(State.RETIRED),
+        "cats": LoadRecord("cats", "", "2", "cats-2", {"cats": "cats-2"}, state=State.SERVES),
+        "cats@1": LoadRecord("cats", "", "1", "cats", {"cats": "cats"}).beside(State.RETIRED),
     }
     index = [{"name": "cats", "state": "READY"}, {"name": "cats-2", "state": "LOADING"}, {"name": "cats-0"}]
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
@@ -154,7 +154,7 @@ def test_an_answer_that_a_worker_is_still_writing_is_not_read(
     (tmp_path / "state.json").write_text(json.dumps({"processes": {"data": {"pid": 1}}}))
     folder = tmp_path / "prepared" / "new"
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(versions._wait_for_workers, Record("cats@new", "", "new", "", {}))
+        waiting = pool.submit(versions._wait_for_workers, LoadRecord("cats@new", "", "new", "", {}))
         wait_until(folder.is_dir, description="the folder of the answers")
         (folder / "7.1").write_text("half a sent")
         time.sleep(3 * POLL_S)
