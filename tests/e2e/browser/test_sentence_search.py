@@ -44,6 +44,7 @@ def page(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.exhaustive
 def test_the_page_finds_the_sentences_about_a_question(folder: Path, page: str) -> None:
     assert len(json.loads((folder / "sentences.json").read_text())) > 200
     with (

@@ -75,6 +75,7 @@ def check_cannot_be_run(page: Playground, name: str, reason: str) -> None:
     assert page.console_errors() == []
 
 
+@pytest.mark.exhaustive
 def test_a_broken_client_cannot_be_run_until_it_is_mended(team_page: Playground, folder: Path) -> None:
     source = folder / "clients" / "orders" / "client.py"
     working = source.read_text()

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.deploy_account import ACCOUNT, IMAGE, REGION, FakeAccount, write_repository
 from trireme_tools.deploy import gpu_hosts
 from trireme_tools.deploy.model_data import url_of
@@ -58,6 +60,7 @@ def test_a_shadow_runs_another_archive_and_production_stays(cloud: FakeAccount, 
     assert again.code == 0 and "up to date" in again.err
 
 
+@pytest.mark.exhaustive
 def test_a_shadow_may_be_another_image(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     manifest = cloud.client("ecr").describe_images(repositoryName="trireme")["imageDetails"][0]
@@ -82,6 +85,7 @@ def test_a_shadow_whose_image_cannot_run_on_productions_host_is_refused(cloud: F
     assert cloud.proxy.changes == []
 
 
+@pytest.mark.exhaustive
 def test_status_compares_both_side_by_side(cloud: FakeAccount, tmp_path: Path) -> None:
     add_shadow(cloud, tmp_path / "next")
     for variant, latency_us, errors in (("AllTraffic", 12_000, 1), ("shadow", 9_000, 3)):
@@ -127,6 +131,7 @@ def test_the_shadows_own_metrics_do_not_set_off_productions_alarms(
     assert metrics_name("ProductionVariants") == "ships"
 
 
+@pytest.mark.exhaustive
 def test_a_removed_shadow_leaves_production_as_it_was(cloud: FakeAccount, tmp_path: Path) -> None:
     add_shadow(cloud, tmp_path / "next")
     production = configuration_of(cloud)["ProductionVariants"]

@@ -74,6 +74,7 @@ def test_pushing_the_same_image_again_succeeds(pushing: Checkout) -> None:
     assert "is there already, the same image" in second.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_tag_is_never_moved_to_another_image(pushing: Checkout) -> None:
     tag = f"release-{uuid.uuid4()}"
     first = pushing.push("-t", tag)

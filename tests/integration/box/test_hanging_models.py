@@ -170,6 +170,7 @@ def test_a_stream_that_never_begins_is_a_hang(box: RunningBox) -> None:
     check_reload(box, "stream", hang)
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_is_only_slow_is_kept_within_its_own_time(box: RunningBox) -> None:
     """It takes longer than a request may, and less than the model timeout; then it has nothing to do."""
     before, counts = processes(box), hangs(box)

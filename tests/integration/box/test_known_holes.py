@@ -227,6 +227,7 @@ def full_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield started
 
 
+@pytest.mark.exhaustive
 def test_a_request_that_fills_shared_memory_is_told_no_regions_name(full_box: RunningBox) -> None:
     """CVE-2025-23320: the error of a full /dev/shm named the Python backend's region."""
     numbers = 6_000_000

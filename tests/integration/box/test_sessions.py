@@ -212,6 +212,7 @@ def slowly_read_answer(box: RunningBox, numbers: int) -> bytes:
         return response.read()
 
 
+@pytest.mark.exhaustive
 def test_session_values_that_fill_the_disks_are_a_507_and_hurt_nobody_else(
     small_disks_box: RunningBox,
 ) -> None:

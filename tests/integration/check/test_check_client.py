@@ -75,6 +75,7 @@ def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
     assert lines[-1] == "sound passes"
 
 
+@pytest.mark.exhaustive
 def test_a_running_box_gets_the_same_checks(box: RunningBox, project: Path) -> None:
     report = check_client(project, "sound", "--url", box.url)
     assert report.status == 0, report.failed

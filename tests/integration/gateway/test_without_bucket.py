@@ -187,6 +187,7 @@ def test_the_only_triton_comes_back_empty(tmp_path: Path) -> None:
         triton.kill()
 
 
+@pytest.mark.exhaustive
 def test_triton_is_called_by_tls_with_its_authority_and_the_callers_certificate(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
     callers_certificate, callers_key = certificates.write(tmp_path, "caller", client_only=True)

@@ -51,6 +51,7 @@ def answer(box: RunningBox) -> list[float]:
     return result
 
 
+@pytest.mark.exhaustive
 def test_a_source_that_dies_in_the_middle_leaves_the_old_version_serving(s3_url: str, tmp_path: Path) -> None:
     source = upload(s3_url, tmp_path, "dying", 1)
     with running_dripping_proxy(s3_url) as proxy:

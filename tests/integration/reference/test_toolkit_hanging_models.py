@@ -81,6 +81,7 @@ def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(
         assert endpoint.unload(name).status_code == 200
 
 
+@pytest.mark.exhaustive
 def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: MultiModelEndpoint) -> None:
     response = endpoint.load(
         "slow", endpoint.platform.write_flat("slow", multiplying_model(seconds=3 * LOAD_TIMEOUT_S))

@@ -112,6 +112,7 @@ def test_a_slow_s3_holds_up_neither_callers_nor_the_stop(aws: str, tmp_path: Pat
             assert time.monotonic() - started < 20
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_costs_callers_nothing_and_what_is_held_is_stored_later(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

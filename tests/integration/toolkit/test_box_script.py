@@ -236,6 +236,7 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
         assert retry_until_ok(lambda: box.send(b"", "text/plain")).text == "installed text/plain text/csv 0"
 
 
+@pytest.mark.exhaustive
 def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: Path) -> None:
     script = TRANSFORM_FN.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
     repository = write_script(tmp_path / "model", script.replace("time.sleep(5)", "time.sleep(1000)"))

@@ -143,6 +143,7 @@ def make_point(setting: Setting, rate: int, p99: float) -> Point:
     return Point(setting, 4, answers=rate * 10, seconds=10.0, p50=p99 / 2, p99=p99)
 
 
+@pytest.mark.exhaustive
 def test_settings_are_measured_and_one_that_fails_to_load_is_reported_as_failed(workplace: Workplace) -> None:
     config_before = workplace.config.read_text()
     workplace.add_client_of_another_model()
