@@ -38,7 +38,8 @@ class FoundLoader:
 
     def put(self, found: Found) -> None:
         """Replace what was found."""
-        self._fill(found)
+        with self._lock:
+            self._fill(found)
         self.on_change()
 
     def _fill(self, found: Found) -> None:
@@ -71,6 +72,8 @@ class FoundLoader:
             if not unserved.can_serve():
                 return False
             with self._lock:
+                if self.found.unserved.get(name) is not unserved:
+                    return True  # it was found anew meanwhile
                 self._fill(self.found.with_served(name))
         log.info("the client %r is served now: its model was missing when this worker started", name)
         self.on_change()

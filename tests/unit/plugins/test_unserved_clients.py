@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,24 @@ def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: Ch
     models = Models(FoundLoader(built))
     triton.models = {"late"}
     assert models.use("late_client", None) is None
+
+
+def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
+    tmp_path: Path, triton: ChangingTriton
+) -> None:
+    write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
+    loader = FoundLoader(registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+    found_anew = registry.Found({})
+
+    class CheckedDuringAReload(ChangingTriton):
+        def metadata(self, model: str, version: str = "") -> ModelMetadata:
+            loader.put(found_anew)
+            return super().metadata(model, version)
+
+    during_a_reload = CheckedDuringAReload()
+    during_a_reload.models = triton.models = {"late"}
+    (unchecked,) = loader.found.unserved.values()
+    unserved = {"late_client": replace(unchecked, triton=during_a_reload)}
+    loader.put(replace(loader.found, unserved=unserved))
+    assert loader.load("late_client", None)
+    assert loader.found is found_anew
