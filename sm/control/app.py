@@ -20,8 +20,8 @@ from sm.models import memory_room
 from sm.models.load_records import LoadRecords
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import NO_CLIENTS, Loader
-from sm.models.model_processes import NeedsNewTriton, PublishedProcesses, Reloads
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
+from sm.models.reloads import NeedsNewTriton, PublishedProcesses, Reloads
 from sm.models.sources import SourceHolds
 from sm.models.staging import Staging, renew
 from sm.models.versions import Versions

@@ -52,7 +52,7 @@ QUIRKS = (
     ),
     Quirk(
         "a model whose process died is reported as ready, and its requests fail",
-        "sm.models.model_processes",
+        "sm.models.reloads",
         "",
         "integration/models/test_reloads.py",
     ),

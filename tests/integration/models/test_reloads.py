@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import RELOADS
-from sm.models.model_processes import NeedsNewTriton, Reloads
+from sm.models.reloads import NeedsNewTriton, Reloads
 from sm.triton.generation import SharedGeneration, now
 
 

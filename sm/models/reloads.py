@@ -1,4 +1,4 @@
-"""What the control plane does about the processes of Triton's Python models: it loads again what is out.
+"""Load models again that are out, and know what the supervisor publishes of Python models' processes.
 
 Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
 when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
