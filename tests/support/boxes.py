@@ -86,6 +86,11 @@ class RunningBox:
     scrapes: deque[float] = field(default_factory=lambda: deque(maxlen=1))
 
     @property
+    def folder(self) -> Path:
+        """Where its log is, and its models if they were written for it."""
+        return self.log.parent
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from trireme_tools.prepare.demo import prepare
 
 
@@ -20,11 +20,10 @@ def demo() -> Path:
     return settings.cache / "repository" / "cpu"
 
 
-@pytest.fixture(scope="session")
-def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with the demo models and the test clients; no test may break it."""
-    with running_box(tmp_path_factory.mktemp("box"), demo) as started:
-        yield started
+@pytest.fixture
+def box(boxes: Boxes, demo: Path) -> RunningBox:
+    """A box with the demo models and the test clients."""
+    return boxes(demo, ("box",))
 
 
 @pytest.fixture(scope="session")

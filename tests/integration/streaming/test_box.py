@@ -140,9 +140,9 @@ def test_a_model_that_fails_during_a_stream_ends_it_with_the_reason(box: Running
     assert "no such luck" in last["error"]
 
 
-def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, repository: Path) -> None:
+def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox) -> None:
     hang_ups = box.metric("trireme_invocations_total", model="numbers", status="499")
-    cancelled_note = repository.parent / "notes" / "cancelled"
+    cancelled_note = box.folder / "notes" / "cancelled"
     cancelled_note.unlink(missing_ok=True)
     response = post_for_events(box, "numbers", count=1000, seconds=0.2)
     assert next(response.iter_lines(chunk_size=1)) == b'data: {"number":0}'
@@ -166,10 +166,8 @@ def test_a_caller_that_hangs_up_ends_the_clients_work(box: RunningBox) -> None:
     )
 
 
-def test_tritons_own_stream_is_passed_on_at_once_and_ends_with_its_caller(
-    box: RunningBox, repository: Path
-) -> None:
-    cancelled_note = repository.parent / "notes" / "cancelled"
+def test_tritons_own_stream_is_passed_on_at_once_and_ends_with_its_caller(box: RunningBox) -> None:
+    cancelled_note = box.folder / "notes" / "cancelled"
     cancelled_note.unlink(missing_ok=True)
     # The whole stream takes much longer than this test waits for the note.
     body = {"count": 1000, "seconds": 0.2}
@@ -218,11 +216,11 @@ def test_a_stream_is_logged_at_its_end_with_the_number_of_parts(box: RunningBox)
     assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
-def test_a_stream_whose_worker_dies_is_visibly_cut_short(breakable_box: RunningBox) -> None:
-    (worker,) = breakable_box.wait_for_workers(1)
+def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> None:
+    (worker,) = box.wait_for_workers(1)
     # Both streams take much longer than this test.
-    events = post_for_events(breakable_box, "words", text="word " * 1000, seconds=0.1)
-    boto3_response = invoke_with_boto3(breakable_box, "words", {"text": "word " * 1000, "seconds": 0.1})
+    events = post_for_events(box, "words", text="word " * 1000, seconds=0.1)
+    boto3_response = invoke_with_boto3(box, "words", {"text": "word " * 1000, "seconds": 0.1})
     lines = events.iter_lines(chunk_size=1)
     assert next(lines)
     os.kill(worker, signal.SIGKILL)
@@ -230,7 +228,7 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(breakable_box: RunningB
         list(lines)
     with closing(boto3_response["Body"]) as body, pytest.raises(ProtocolError):
         list(body)
-    retry_until_ok(lambda: post_for_events(breakable_box, "words", text="a b"))
+    retry_until_ok(lambda: post_for_events(box, "words", text="a b"))
 
 
 @pytest.mark.parametrize(

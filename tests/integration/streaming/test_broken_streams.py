@@ -15,7 +15,8 @@ import requests
 import websocket
 from botocore.exceptions import EventStreamError
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import stubs, triton
 from tests.support.runtime_client import runtime_client
 from tests.support.tritons import ParallelModel
@@ -46,13 +47,10 @@ Read = Callable[[RunningBox, str, dict[str, float]], Iterator[str]]
     params=["auto", pytest.param("off", marks=pytest.mark.exhaustive)],
     ids=["nginx", "without nginx"],
 )
-def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("broken")
-    MODEL.write(folder / "repository" / "parallel")
-    with running_box(
-        folder,
-        folder / "repository",
-        clients=(CLIENT_FOLDERS / "parallel",),
+def box(request: pytest.FixtureRequest, boxes: Boxes) -> Iterator[RunningBox]:
+    with boxes.own(
+        {"parallel": MODEL},
+        ("parallel",),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_MODEL_SERVER_TIMEOUT=str(DEADLINE_S),
         SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",

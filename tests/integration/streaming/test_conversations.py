@@ -254,10 +254,11 @@ def test_a_plain_get_instead_of_a_handshake_is_a_400(box: RunningBox) -> None:
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-@pytest.mark.parametrize("fixture", ["breakable_box", "box_without_nginx"])
+@pytest.mark.parametrize("fixture", ["box", "box_without_nginx"])
 def test_a_stop_closes_an_idle_websocket_at_once_and_waits_for_a_running_stream(
     request: pytest.FixtureRequest, fixture: str
 ) -> None:
+    """The last test of these boxes."""
     box: RunningBox = request.getfixturevalue(fixture)
     connection = connect(box)
     connection.send(message("slow", {"seconds": 0}))

@@ -23,8 +23,9 @@ from h2.events import DataReceived, StreamEnded
 from h2.exceptions import ProtocolError
 
 from sm.triton.answer_guard import MAX_GROWTH_BYTES
-from tests.support import boxes, certificates
-from tests.support.boxes import RunningBox, StartBox, free_port, memory_field, retry_until_ok, wait_until
+from tests.support import certificates
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, free_port, memory_field, retry_until_ok, wait_until
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import echo_samples, with_golden_answers
 from tests.support.multi_model_endpoint import running_endpoint
@@ -39,21 +40,7 @@ SLOW_READERS, SLOW_READS_S = 100, 10.0
 #: What a caller may add to the memory of Triton and the worker, beside the models' own.
 MEMORY_BYTES = 300 * 2**20
 END_OF_STREAM = b"\r\n0\r\n\r\n"
-
-
-def stalling_box(folder: Path) -> StartBox:
-    """Return a function that starts a box with models and a client that stream as fast as they can."""
-    (folder / "notes").mkdir()
-    for name in ("torrent", "stubborn", "echo"):
-        MODELS[name].write(folder / "repository" / name)
-    return partial(
-        boxes.running_box,
-        folder,
-        folder / "repository",
-        clients=(boxes.CLIENT_FOLDERS / "torrents",),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        TRIREME_STREAM_STALL_SECONDS=str(STALL_S),
-    )
+StallingBox = Callable[..., RunningBox]
 
 
 def request_stream(
@@ -122,15 +109,21 @@ def peak_of(measure: Callable[[], int]) -> Iterator[list[int]]:
         values.append(peak)
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> StartBox:
-    return stalling_box(tmp_path_factory.mktemp("stalls"))
+@pytest.fixture
+def stalling_box(boxes: Boxes) -> StallingBox:
+    """A function that takes settings and returns a box with models and a client that stream as fast as they can."""
+    return partial(
+        boxes,
+        ("torrent", "stubborn", "echo"),
+        ("torrents",),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_STREAM_STALL_SECONDS=str(STALL_S),
+    )
 
 
-@pytest.fixture(scope="module")
-def box(start: StartBox) -> Iterator[RunningBox]:
-    with start(TRIREME_THREADS=str(THREADS)) as started:
-        yield started
+@pytest.fixture
+def box(stalling_box: StallingBox) -> RunningBox:
+    return stalling_box(TRIREME_THREADS=str(THREADS))
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
@@ -214,22 +207,12 @@ def test_a_hundred_slow_readers_cost_little_memory_and_harm_no_other_caller(box:
     wait_until_idle(box)
 
 
-@pytest.fixture(scope="module")
-def breakable_box(start: StartBox) -> Iterator[RunningBox]:
-    """A box whose Triton may end, and which the last of its tests stops."""
-    with start() as started:
-        yield started
-
-
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
-def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(
-    breakable_box: RunningBox, direct: bool
-) -> None:
+def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(box: RunningBox, direct: bool) -> None:
     """Triton keeps what the model sends after that. Its memory grows by some hundred MB a second.
 
     Triton 2.51 may itself end as the model's process is killed, if that held a lock just then; it is back in seconds.
     """
-    box = breakable_box
     hangs = partial(box.metric, "trireme_model_hangs_total", model="stubborn")
     before = hangs()
     with peak_of(partial(box_bytes, box)) as memory:
@@ -242,13 +225,14 @@ def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(
     retry_until_ok(lambda: requests.post(url, json=body, timeout=30))
 
 
-def test_a_stop_does_not_wait_for_callers_who_read_nothing(breakable_box: RunningBox) -> None:
+def test_a_stop_does_not_wait_for_callers_who_read_nothing(box: RunningBox) -> None:
+    """The last test of this box."""
     with ExitStack() as stack:
         for direct in (False, True, False, True):
-            stack.enter_context(ask(breakable_box, direct=direct))
-        breakable_box.process.send_signal(signal.SIGTERM)
+            stack.enter_context(ask(box, direct=direct))
+        box.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
-        assert breakable_box.process.wait(60) == 0
+        assert box.process.wait(60) == 0
         # The drain time alone is 25 s.
         assert time.monotonic() - began < 20
 
@@ -292,17 +276,20 @@ class Http2:
 
 
 @pytest.fixture(scope="module")
-def tls_box(start: StartBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
-    """A box with TLS and HTTP/2, and its port."""
+def tls_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     certificate, key = certificates.write(tmp_path_factory.mktemp("tls"))
-    port = free_port()
-    with start(
-        TRIREME_THREADS=str(THREADS),
-        TRIREME_TLS_CERTIFICATE=str(certificate),
-        TRIREME_TLS_KEY=str(key),
-        TRIREME_TLS_PORT=str(port),
-    ) as started:
-        yield started, port
+    return {
+        "TRIREME_TLS_CERTIFICATE": str(certificate),
+        "TRIREME_TLS_KEY": str(key),
+        "TRIREME_TLS_PORT": str(free_port()),
+    }
+
+
+@pytest.fixture
+def tls_box(stalling_box: StallingBox, tls_settings: dict[str, str]) -> tuple[RunningBox, int]:
+    """A box with TLS and HTTP/2, and its port."""
+    box = stalling_box(TRIREME_THREADS=str(THREADS), **tls_settings)
+    return box, int(tls_settings["TRIREME_TLS_PORT"])
 
 
 def connect(port: int, protocol: str) -> ssl.SSLSocket:
