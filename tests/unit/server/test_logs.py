@@ -45,16 +45,21 @@ def test_a_traceback_is_a_member_and_other_values_are_logged_as_text(
     assert record["value"] == "{1}"
 
 
+def json_line(process: str, members: logs.Members) -> bytes:
+    return logs.Formatter("info", text=False, colour=False).line(process, members)
+
+
 def test_a_json_line_has_time_process_level_and_message() -> None:
-    line = logs.Formatter("info", text=False, colour=False).line("nginx", {"level": "info", "message": "ä"})
+    line = json_line("nginx", {"level": "info", "message": "ä"})
     assert list(json.loads(line)) == ["time", "process", "level", "message"]
     assert "ä".encode() in line
     assert line.endswith(b"\n")
 
 
 def test_a_childs_time_is_kept_but_not_a_process_name_that_it_claims() -> None:
-    members = {"level": "info", "message": "x", "time": TIME, "process": "forged"}
-    record = json.loads(logs.Formatter("info", text=False, colour=False).line("data", members))
+    record = json.loads(
+        json_line("data", {"level": "info", "message": "x", "time": TIME, "process": "forged"})
+    )
     assert (record["time"], record["process"]) == (TIME, "data")
 
 
@@ -66,15 +71,11 @@ def test_lines_below_the_log_level_are_left_out(level: str, written: bool) -> No
     assert bool(line) is written
 
 
+RECORD = {"time": TIME, "process": "data", "level": "error", "message": "no"}
+
+
 def test_a_text_line_shows_process_level_message_and_members() -> None:
-    record = {
-        "time": TIME,
-        "process": "data",
-        "level": "error",
-        "message": "no",
-        "model": "a",
-        "place": "f:1",
-    }
+    record = {**RECORD, "model": "a", "place": "f:1"}
     text = logs.as_text(record, colour=False)
     assert text[2:].split(" ", 1)[1] == "data    error: no model=a"
     assert "\x1b" not in text
@@ -82,16 +83,9 @@ def test_a_text_line_shows_process_level_message_and_members() -> None:
 
 
 def test_in_text_a_traceback_follows_indented_on_its_own_lines() -> None:
-    record = {
-        "time": TIME,
-        "process": "data",
-        "level": "error",
-        "message": "no",
-        "traceback": "T\n  a\nE: b",
-    }
-    assert logs.as_text(record, colour=False).splitlines()[1:] == ["    T", "      a", "    E: b"]
+    text = logs.as_text({**RECORD, "traceback": "T\n  a\nE: b"}, colour=False)
+    assert text.splitlines()[1:] == ["    T", "      a", "    E: b"]
 
 
 def test_an_unpaired_surrogate_is_replaced() -> None:
-    line = logs.Formatter("info", text=False, colour=False).line("x", {"level": "info", "message": "\ud800"})
-    assert json.loads(line)["message"] == "?"
+    assert json.loads(json_line("x", {"level": "info", "message": "\ud800"}))["message"] == "?"

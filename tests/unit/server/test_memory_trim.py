@@ -1,11 +1,15 @@
-"""An idle worker returns its freed memory to the kernel, once each time it becomes idle."""
+"""An idle worker returns its freed memory to the kernel, once each time it becomes idle.
+
+tests/integration/box/test_memory.py has the real C library.
+"""
 
 from __future__ import annotations
 
 import threading
 
+import pytest
+
 from sm.server import worker
-from tests.support.boxes import wait_until
 
 
 class FakeCpuTime:
@@ -26,26 +30,15 @@ class FakeCpuTime:
         return self.seconds
 
 
-def count_trims(*work: float) -> int:
-    cpu_time, trims = FakeCpuTime(*work), []
-    stop = worker.watch_memory(lambda: trims.append(1), 0.01, cpu_time.read)
+@pytest.mark.parametrize(
+    ("work", "trims"),
+    [((1, 1, 0, 0, 0), 1), ((0, 0, 1, 0, 0, 1, 0), 3), ((1,) * 20, 0)],
+    ids=["when it becomes idle", "each time", "never while it is busy"],
+)
+def test_a_worker_that_becomes_idle_returns_its_memory_once(work: tuple[float, ...], trims: int) -> None:
+    cpu_time, counted = FakeCpuTime(*work), list[int]()
+    # A worker that stays busy is not looked at again when the work has ended.
+    stop = worker.watch_memory(lambda: counted.append(cpu_time.calls), 0.001, cpu_time.read)
     assert cpu_time.work_done.wait(20)
     stop()
-    return len(trims)
-
-
-def test_a_worker_that_becomes_idle_returns_its_memory_once() -> None:
-    assert count_trims(1, 1, 0, 0, 0) == 1
-    assert count_trims(0, 0, 1, 0, 0, 1, 0) == 3
-
-
-def test_a_busy_worker_keeps_its_memory() -> None:
-    cpu_time, trims = FakeCpuTime(*[1.0] * 100_000), []
-    stop = worker.watch_memory(lambda: trims.append(1), 0.001, cpu_time.read)
-    wait_until(lambda: cpu_time.calls > 20)
-    stop()
-    assert trims == []
-
-
-def test_trimming_works_with_the_real_c_library() -> None:
-    worker.trim()
+    assert len([calls for calls in counted if calls <= 2 * len(work)]) == trims

@@ -126,8 +126,8 @@ def test_every_field_of_a_known_class_is_in_the_table() -> None:
         ({"image_processor_type": "ViTImageProcessor", "pad_size": {"height": 9, "width": 9}}, "pad_size"),
         ({"image_processor_type": "DPTImageProcessor", "size_divisor": 14}, "size_divisor"),
         ({"size": 224}, "image_mean"),
-        ({"image_processor_type": "ViTImageProcessor", "size": "large"}, "cannot be read"),
-        ({"image_processor_type": "CLIPImageProcessor", "resample": 9}, "cannot be read"),
+        ({"image_processor_type": "ViTImageProcessor", "size": "large"}, "preprocessor_config.json"),
+        ({"image_processor_type": "CLIPImageProcessor", "resample": 9}, "preprocessor_config.json"),
     ],
 )
 def test_what_is_not_done_is_refused(tmp_path: Path, config: dict[str, Any], field: str) -> None:

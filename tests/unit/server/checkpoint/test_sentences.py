@@ -25,12 +25,8 @@ from sm.server.checkpoint.sentences import (
 )
 from tests.support.task_models import load_task, write_text_model
 
-DENSE = {
-    "in_features": 6,
-    "out_features": 3,
-    "bias": True,
-    "activation_function": "torch.nn.modules.activation.Tanh",
-}
+TANH = "torch.nn.modules.activation.Tanh"
+DENSE = {"in_features": 6, "out_features": 3, "bias": True, "activation_function": TANH}
 WEIGHT, BIAS = (
     np.random.default_rng(2).standard_normal(shape).astype(np.float32) for shape in ((3, 6), (3,))
 )
@@ -41,12 +37,7 @@ def write_modules(
 ) -> Path:
     write_text_model(folder, "sentence-embeddings")
     modules = [
-        {
-            "idx": index,
-            "name": str(index),
-            "path": f"{index}_{kind}" if index else "",
-            "type": f"{package}.{kind}",
-        }
+        {"idx": index, "path": f"{index}_{kind}" if index else "", "type": f"{package}.{kind}"}
         for index, kind in enumerate(("Transformer", *kinds))
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -115,7 +106,7 @@ def test_a_module_that_is_not_applied_is_refused(tmp_path: Path, kinds: tuple[st
 
 
 def test_code_of_a_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="never run"):
+    with pytest.raises(CommandError, match="custom_st"):
         sentences(write_modules(tmp_path / "model", "Pooling", package="custom_st"))
 
 
@@ -195,43 +186,33 @@ def test_a_layer_is_sentence_transformers_own(tmp_path: Path, name: str) -> None
 
 #: What sentence-transformers 6.2.0 writes and reads: ``config_keys`` of the modules and what older files have in
 #: their place, the arguments of Transformer, and the files of ``BaseModel.save`` with ``_parse_model_config``.
-RELEASED: dict[str, tuple[Fields, tuple[str, ...]]] = {
-    "modules.json": (MODULE, ("idx", "name", "path", "type", "kwargs")),
+RELEASED: dict[str, tuple[Fields, str]] = {
+    "modules.json": (MODULE, "idx name path type kwargs"),
     "config_sentence_transformers.json": (
         SENTENCES,
-        (
-            *("model_type", "__version__", "prompts", "default_prompt_name"),
-            *("similarity_fn_name", "truncate_dim"),
-        ),
+        "model_type __version__ prompts default_prompt_name similarity_fn_name truncate_dim",
     ),
     "sentence_bert_config.json": (
         TRANSFORMER,
-        (
-            *("transformer_task", "modality_config", "module_output_name", "processing_kwargs"),
-            *("unpad_inputs", "query_length", "document_length", "query_expansion"),
-            *("max_seq_length", "do_lower_case", "tokenizer_name_or_path", "model_name_or_path", "backend"),
-            *("model_kwargs", "processor_kwargs", "config_kwargs"),
-            *("model_args", "tokenizer_args", "config_args"),
-        ),
+        "transformer_task modality_config module_output_name processing_kwargs unpad_inputs query_length "
+        "document_length query_expansion max_seq_length do_lower_case tokenizer_name_or_path model_name_or_path "
+        "backend model_kwargs processor_kwargs config_kwargs model_args tokenizer_args config_args",
     ),
     "Pooling": (
         MODULES["Pooling"],
-        ("embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *MODES),
+        f"embedding_dimension word_embedding_dimension pooling_mode include_prompt {' '.join(MODES)}",
     ),
     "Dense": (
         MODULES["Dense"],
-        (
-            *("in_features", "out_features", "bias", "activation_function"),
-            *("module_input_name", "module_output_name", "use_residual"),
-        ),
+        "in_features out_features bias activation_function module_input_name module_output_name use_residual",
     ),
-    "Dropout": (MODULES["Dropout"], ("dropout",)),
-    "LayerNorm": (MODULES["LayerNorm"], ("dimension",)),
-    "Normalize": (MODULES["Normalize"], ("module_input_name", "module_output_name")),
+    "Dropout": (MODULES["Dropout"], "dropout"),
+    "LayerNorm": (MODULES["LayerNorm"], "dimension"),
+    "Normalize": (MODULES["Normalize"], "module_input_name module_output_name"),
 }
 
 
 @pytest.mark.parametrize("file", RELEASED)
 def test_every_field_of_sentence_transformers_release_is_in_the_table(file: str) -> None:
     fields, released = RELEASED[file]
-    assert {*released} <= fields.keys()
+    assert {*released.split()} <= fields.keys()

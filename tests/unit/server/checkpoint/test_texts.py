@@ -19,26 +19,12 @@ from sm.client.tasks.text import Padding
 from sm.errors import CommandError
 from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER, configured_tokenizer, max_length
 
-WORDS = (
-    "where",
-    "ada",
-    "lives",
-    "in",
-    "paris",
-    "Ada",
-    "<s>",
-    "</s>",
-    "<pad>",
-    "##s",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-)
+WORDS = "where ada lives in paris Ada <s> </s> <pad> ##s [UNK] [CLS] [SEP] [PAD] [MASK]"
 TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]
 
 
 def write_tokenizer(folder: Path, bert: bool = False) -> None:
-    vocabulary = {word: index for index, word in enumerate((*WORDS, "[PAD]", "[MASK]"))}
+    vocabulary = {word: index for index, word in enumerate(WORDS.split())}
     if bert:
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -109,8 +95,7 @@ def test_the_models_own_padding_token_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "described",
-    [{"split_special_tokens": True}, {"added_tokens_decoder": {"3": {"content": "ada"}}}],
+    "described", [{"split_special_tokens": True}, {"added_tokens_decoder": {"3": {"content": "ada"}}}]
 )
 def test_what_a_tokenizer_cannot_do_is_refused(tmp_path: Path, described: dict[str, Any]) -> None:
     write_tokenizer(tmp_path)
@@ -163,25 +148,10 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
 
 
 #: Arguments that transformers makes of the files itself, and hands on to its classes.
-INTERNAL = {
-    *(
-        "_json_padding",
-        "_json_truncation",
-        "_spm_precompiled_charsmap",
-        "gguf_file",
-        "merges",
-        "post_processor",
-    ),
-    *(
-        "tokenizer",
-        "tokenizer_object",
-        "tokenizer_padding",
-        "tokenizer_truncation",
-        "unk_id",
-        "vocab",
-        "vocab_file",
-    ),
-}
+INTERNAL = (
+    "_json_padding _json_truncation _spm_precompiled_charsmap gguf_file merges post_processor tokenizer "
+    "tokenizer_object tokenizer_padding tokenizer_truncation unk_id vocab vocab_file"
+)
 
 
 def test_every_field_that_transformers_tokenizers_read_is_in_the_table() -> None:
@@ -190,4 +160,4 @@ def test_every_field_that_transformers_tokenizers_read_is_in_the_table() -> None
     fields = {name for each in classes for name in read.findall(inspect.getsource(each.__init__))}
     fields |= set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
     assert len(fields) > 30
-    assert fields - INTERNAL <= TOKENIZER.keys()
+    assert fields - {*INTERNAL.split()} <= TOKENIZER.keys()

@@ -13,12 +13,9 @@ class FakeKernel:
         self.oom_kills = OomKills(lambda: self.killed, lambda: self.now)
 
 
-def test_kills_before_the_start_are_not_reported() -> None:
-    assert not FakeKernel().oom_kills.oom_killed(0.0)
-
-
-def test_a_kill_is_reported_once() -> None:
+def test_kills_since_the_start_are_reported_once() -> None:
     kernel = FakeKernel()
+    assert not kernel.oom_kills.oom_killed(0.0)
     kernel.killed += 2
     assert kernel.oom_kills.oom_killed(0.0)
     assert not kernel.oom_kills.oom_killed(0.0)
