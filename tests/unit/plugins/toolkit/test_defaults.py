@@ -59,16 +59,16 @@ def test_a_script_with_its_own_model_class_gets_the_defaults_of_its_imports(
     assert type(choose_defaults({"net": 1}, script)) is expected
 
 
-def test_without_model_fn_and_torchscript_the_start_fails_with_the_reason(tmp_path: Path) -> None:
+def test_without_model_fn_and_torchscript_the_start_fails(tmp_path: Path) -> None:
     functions = ScriptFunctions(ModuleType("inference"))
-    with pytest.raises(StartError, match="it has no model_fn, and the default for one takes model.pt"):
+    with pytest.raises(StartError, match="model_fn"):
         functions.load(Context("model", tmp_path))
     for name in ("a.pt", "b.pth"):
         (tmp_path / name).touch()
-    with pytest.raises(StartError, match="there are a.pt, b.pth"):
+    with pytest.raises(StartError, match="a.pt, b.pth"):
         load_torchscript(tmp_path)
     (tmp_path / "model.pt").touch()
-    with pytest.raises(StartError, match="torch, which would load model.pt, is not installed: name it in"):
+    with pytest.raises(StartError, match=r"torch, .*code/requirements.txt"):
         load_torchscript(tmp_path)
 
 
@@ -158,6 +158,6 @@ def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
 
 
 def test_the_error_for_a_sparse_body_without_scipy_says_what_to_install() -> None:
-    with pytest.raises(UnsupportedType, match="code/requirements.txt has to name it"):
+    with pytest.raises(UnsupportedType, match="code/requirements.txt"):
         read_sparse(b"PK")
     assert NPZ in codecs.DECODERS

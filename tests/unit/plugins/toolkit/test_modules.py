@@ -16,15 +16,15 @@ from sm.plugins.toolkit.code_imports import plain_names
 
 
 @pytest.fixture(autouse=True)
-def restore_imports() -> Iterator[None]:
+def restore_imports(tmp_path: Path) -> Iterator[None]:
     """Undo changes of sys.path, sys.modules and the known folders."""
-    path, loaded, known = sys.path[:], set(sys.modules), set(code_imports._imported_folders)
+    path, loaded = sys.path[:], set(sys.modules)
     yield
+    for folder in tmp_path.iterdir():
+        code_imports.forget_modules(folder)
     sys.path[:] = path
     for name in set(sys.modules) - loaded:
         del sys.modules[name]
-    code_imports._imported_folders.clear()
-    code_imports._imported_folders.update(known)
 
 
 def write_script_folder(path: Path, word: str) -> Path:
@@ -59,10 +59,17 @@ def test_two_folders_with_modules_of_the_same_name_each_get_their_own(tmp_path: 
 
 
 def test_a_changed_folder_is_imported_again(tmp_path: Path) -> None:
+    """Also a package in it without an ``__init__``."""
     script_folder = write_script_folder(tmp_path / "a", "a")
-    assert import_words(script_folder) == ["a"] * 3
-    (script_folder / "toolkit_helper.py").write_text("WORD = 'another'\n")
-    assert import_words(script_folder) == ["another", "a", "a"]
+    (script_folder / "parts" / "bare").mkdir()
+    bare, helper = script_folder / "parts" / "bare" / "deep.py", script_folder / "toolkit_helper.py"
+    bare.write_text("WORD = 'deep'\n")
+    with (script_folder / "toolkit_script.py").open("a") as script:
+        script.write("from parts.bare import deep\nWORDS += [deep.WORD]\n")
+    assert import_words(script_folder) == ["a", "a", "a", "deep"]
+    bare.write_text("WORD = 'deeper'\n")
+    helper.write_text("WORD = 'another'\n")
+    assert import_words(script_folder) == ["another", "a", "a", "deeper"]
 
 
 def test_a_module_imported_later_is_still_found(tmp_path: Path) -> None:
@@ -108,13 +115,3 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert [import_words(second), import_words(first)] == [["b"] * 3, ["a"] * 3]
     code_imports.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
-
-
-def test_a_changed_package_without_init_is_imported_again(tmp_path: Path) -> None:
-    script_folder = write_script_folder(tmp_path / "a", "a")
-    (script_folder / "parts" / "bare").mkdir()
-    (script_folder / "parts" / "bare" / "deep.py").write_text("WORD = 'deep'\n")
-    (script_folder / "toolkit_script.py").write_text("from parts.bare import deep\nWORDS = [deep.WORD]\n")
-    assert import_words(script_folder) == ["deep"]
-    (script_folder / "parts" / "bare" / "deep.py").write_text("WORD = 'deeper'\n")
-    assert import_words(script_folder) == ["deeper"]
