@@ -12,6 +12,8 @@ from sm.models.archive_layout import Archive, resolve_folder
 from sm.repository.machine import Machine
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
+MODEL = multiplying_model()
+
 
 @pytest.fixture
 def platform(tmp_path: Path) -> ArchiveFolder:
@@ -22,51 +24,49 @@ def read_archive(platform: ArchiveFolder, url: str) -> Archive:
     return Archive.read(resolve_folder(url, platform.home), Path(url))
 
 
-def test_an_archive_may_be_a_single_model_folder(platform: ArchiveFolder) -> None:
-    archive = read_archive(platform, platform.write_flat("hash"))
+@pytest.mark.parametrize("has_config", [True, False])
+def test_an_archive_may_be_a_single_model_folder_and_needs_no_configuration(
+    platform: ArchiveFolder, has_config: bool
+) -> None:
+    url = platform.write_flat("hash")
+    if not has_config:
+        (Path(url) / "config.pbtxt").unlink()
+    archive = read_archive(platform, url)
     assert (list(archive.models), archive.entry) == (["model"], "model")
 
 
-def test_an_archive_may_hold_one_model_in_a_folder_of_its_own(platform: ArchiveFolder) -> None:
-    url = platform.write_nested("hash", {"only": multiplying_model()})
-    archive = read_archive(platform, url)
-    assert archive.entry == "only"
-
-
-def test_a_model_needs_no_configuration(platform: ArchiveFolder) -> None:
-    url = platform.write_flat("hash")
-    (Path(url) / "config.pbtxt").unlink()
-    assert read_archive(platform, url).entry == "model"
-
-
-def test_the_entry_is_the_ensemble_and_its_steps_are_loaded_before_it(platform: ArchiveFolder) -> None:
-    models = {
-        "all": chain_config("inner", "c"),
-        "b": multiplying_model(),
-        "c": multiplying_model(),
-        "inner": chain_config("b"),
-    }
+@pytest.mark.parametrize(
+    ("models", "entry", "order", "roots"),
+    [
+        ({"only": MODEL}, "only", ["only"], ["only"]),
+        (
+            {"all": chain_config("inner", "c"), "b": MODEL, "c": MODEL, "inner": chain_config("b")},
+            *("all", ["b", "c", "inner", "all"], ["all"]),
+        ),
+        (
+            {"all": chain_config("a"), "a": MODEL, "called_by_python": MODEL},
+            *("all", ["a", "called_by_python", "all"], ["called_by_python", "all"]),
+        ),
+    ],
+    ids=["one model", "an ensemble after its steps", "a model beside an ensemble on its own"],
+)
+def test_the_entry_is_the_ensemble_or_the_only_model(
+    platform: ArchiveFolder, models: dict[str, object], entry: str, order: list[str], roots: list[str]
+) -> None:
     archive = read_archive(platform, platform.write_nested("hash", models))
-    assert archive.entry == "all"
-    assert list(archive.models) == ["b", "c", "inner", "all"]
-    assert archive.roots == ["all"]
-
-
-def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: ArchiveFolder) -> None:
-    models = {"all": chain_config("a"), "a": multiplying_model(), "called_by_python": multiplying_model()}
-    assert read_archive(platform, platform.write_nested("hash", models)).roots == ["called_by_python", "all"]
+    assert (archive.entry, list(archive.models), archive.roots) == (entry, order, roots)
 
 
 @pytest.mark.parametrize(
     "models",
     [
-        {"a": multiplying_model(), "b": multiplying_model()},
-        {"a": multiplying_model(), "one": chain_config("a"), "two": chain_config("a")},
+        {"a": MODEL, "b": MODEL},
+        {"a": MODEL, "one": chain_config("a"), "two": chain_config("a")},
     ],
     ids=["no ensemble", "two ensembles"],
 )
 def test_several_possible_entries_need_a_client(platform: ArchiveFolder, models: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="could be the one to call"):
+    with pytest.raises(BadInput):
         read_archive(platform, platform.write_nested("hash", models))
     archive = read_archive(platform, platform.write_nested("hash", models, client="class Mine(Client): ..."))
     assert archive.entry == ""
@@ -83,84 +83,71 @@ def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: Arch
             plugin = read_archive(platform, url).plugin
             assert plugin is not None
             assert plugin.file == file
-    with pytest.raises(BadInput, match="2 clients"):
+    with pytest.raises(BadInput):
         read_archive(platform, url)
 
 
-def test_a_toolkit_script_is_a_client(platform: ArchiveFolder) -> None:
-    script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): ...\n"
-    plugin = read_archive(platform, platform.write_flat("hash", inference=script)).plugin
-    assert plugin is not None
-    assert plugin.module == "inference"
-
-
-def test_an_archive_with_a_toolkit_script_needs_no_triton_model(platform: ArchiveFolder) -> None:
-    archive = read_archive(
-        platform, platform.write_nested("hash", {}, inference="def model_fn(model_dir): ...\n")
-    )
-    assert (dict(archive.models), archive.entry, archive.roots) == ({}, "", [])
+@pytest.mark.parametrize(
+    "script", ["def model_fn(model_dir): ...\n", "-" * 500_000 + "1"], ids=["good", "deep"]
+)
+@pytest.mark.parametrize("models", [{}, {"a": MODEL}], ids=["no model", "a model"])
+def test_a_toolkit_script_is_a_client_that_needs_no_model_and_fails_only_when_it_is_loaded(
+    platform: ArchiveFolder, models: dict[str, object], script: str
+) -> None:
+    archive = read_archive(platform, platform.write_nested("hash", models, inference=script))
+    assert (list(archive.models), archive.roots) == (list(models), list(models))
     assert archive.plugin is not None
+    assert archive.plugin.module == "inference"
 
 
-#: A file of an archive, its text (``None``: it is missing) after the lines that it had, and why the archive is refused.
+#: A file of an archive, its text (``None``: it is missing) after the lines that it had, and what the error names.
 REFUSED: dict[str, tuple[str, str | None, str]] = {
-    "syntax error": ("code/client.py", "x = 1\ny = x +\n", "line 2"),
-    "long client": ("code/client.py", "x = 1\n" * 200_000, "a client is shorter"),
-    "long script": ("code/inference.py", "x = 1\n" * 200_000, "a client is shorter"),
-    "deep client": ("code/client.py", "-" * 500_000 + "1", "nested too deep|Client"),
-    "no configuration": ("config.pbtxt", "no { configuration", r"model/config.pbtxt is not a Triton conf"),
-    "large configuration": ("config.pbtxt", "x" * (2**20 + 1), "not a Triton configuration"),
-    "unclosed string": ("config.pbtxt", "name: '\xff", "not a Triton configuration"),
+    "syntax error": ("code/client.py", "x = 1\ny = x +\n", "client.py, line 2"),
+    "long client": ("code/client.py", "x = 1\n" * 200_000, "code/client.py"),
+    "long script": ("code/inference.py", "x = 1\n" * 200_000, "code/inference.py"),
+    "deep client": ("code/client.py", "-" * 500_000 + "1", "code"),
+    "no configuration": ("config.pbtxt", "no { configuration", "model/config.pbtxt"),
+    "large configuration": ("config.pbtxt", "x" * (2**20 + 1), "model/config.pbtxt"),
+    "unclosed string": ("config.pbtxt", "name: '\xff", "model/config.pbtxt"),
     # Triton's load of such a model never ends.
-    "no model.py": ("1/model.py", None, r"model/1 has no model.py"),
+    "no model.py": ("1/model.py", None, "model/1"),
     **{
-        f"name {name}": ("config.pbtxt", f'name: "{name}"\n', "names the model")
+        f"name {name}": ("config.pbtxt", f'name: "{name}"\n', "model/config.pbtxt")
         for name in ("..", "../../up", "a/b", "a\\nb")
     },
     # Triton ends at such a number.
     **{
-        f"version {name}": (f"{name}/model.py", "", f"version folder '{name}'")
+        f"version {name}": (f"{name}/model.py", "", f"'{name}'")
         for name in (str(2**63), "20261123160454123456", "-99999999999999999999", "99999999999999999999x")
     },
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_archive_that_cannot_be_served_is_refused_with_the_reason(
+def test_an_archive_that_cannot_be_served_is_refused_and_the_file_named(
     platform: ArchiveFolder, name: str
 ) -> None:
     url = platform.write_flat("hash")
-    path, text, reason = REFUSED[name]
+    path, text, named = REFUSED[name]
     file = Path(url) / path
     if text is None:
         file.unlink()
     else:
         file.parent.mkdir(exist_ok=True)
         file.write_text((file.read_text() if file.exists() else "") + text)
-    with pytest.raises(BadInput, match=reason):
+    with pytest.raises(BadInput, match=named):
         read_archive(platform, url)
 
 
 def test_an_archive_without_a_model_is_refused(platform: ArchiveFolder) -> None:
     url = platform.write_nested("hash", {})
     Path(url).mkdir()
-    with pytest.raises(BadInput, match="there is no model in"):
+    with pytest.raises(BadInput):
         read_archive(platform, url)
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "hash/model",
-        "/etc",
-        "/dev/shm",
-        "{home}",
-        "{home}/../up",
-        "{home}x/hash",
-        "{home}/none",
-        "{home}/a\0b",
-    ],
+    "url", ["", "hash/model", "/etc", "{home}", "{home}/../up", "{home}x/hash", "{home}/none", "{home}/a\0b"]
 )
 def test_only_a_folder_below_the_archive_folder_is_accepted(platform: ArchiveFolder, url: str) -> None:
     with pytest.raises(BadInput):
@@ -172,26 +159,17 @@ def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
 ) -> None:
     platform.write_flat("hash")
     (platform.home / "link_out").symlink_to(tmp_path)
-    with pytest.raises(BadInput, match="leads out"):
+    with pytest.raises(BadInput):
         read_archive(platform, str(platform.home / "link_out"))
     link = tmp_path / "link"
     link.symlink_to(platform.home)
     assert resolve_folder(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
 
 
-def test_a_toolkit_script_nested_too_deep_fails_only_when_it_is_loaded(platform: ArchiveFolder) -> None:
-    url = platform.write_flat("hash", None, inference="-" * 500_000 + "1")
-    assert read_archive(platform, url).plugin is not None
-
-
 def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> None:
-    url = Path(
-        platform.write_nested(
-            "hash", {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
-        )
-    )
+    url = Path(platform.write_nested("hash", {"a": MODEL, "b": MODEL, "all": chain_config("a", "b")}))
     (url / "a" / "config.pbtxt").write_text('name: "b"\n' + (url / "a" / "config.pbtxt").read_text())
-    with pytest.raises(BadInput, match="'a' and 'b' are both called 'b'"):
+    with pytest.raises(BadInput, match="'a' and 'b'"):
         read_archive(platform, str(url))
 
 
@@ -207,7 +185,7 @@ def test_a_version_in_other_digits_than_ascii_is_not_a_version(platform: Archive
     shutil.copytree(url / "1", url / "٣")
     assert read_archive(platform, str(url)).models["model"].versions == (1,)
     shutil.rmtree(url / "1")
-    with pytest.raises(BadInput, match="the folder '٣', which Triton does not take for a version"):
+    with pytest.raises(BadInput, match="'٣'"):
         read_archive(platform, str(url))
 
 
@@ -224,7 +202,7 @@ def test_the_instances_of_all_versions_together_are_limited(
     config = (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(f"{config}version_policy {{ all {{}} }}\n{lines}")
     source = resolve_folder(str(url), platform.home)
-    with pytest.raises(BadInput, match=r"wants (33|35) instances, more than the 32"):
+    with pytest.raises(BadInput):
         Archive.read(source, url, Machine(max_instances=32))
     assert Archive.read(source, url, Machine(max_instances=35)).entry == "model"
 

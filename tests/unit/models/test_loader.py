@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
-from sm.models.load_records import LoadRecords, State
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import Loader, plain
 from sm.models.staging import Staging
@@ -48,6 +48,10 @@ class LoaderSetup:
     def staged(self) -> list[str]:
         return sorted(path.name for path in self.repository.iterdir())
 
+    def left(self) -> tuple[list[str], dict[str, LoadRecord]]:
+        """What is left in Triton's repository and in the records; nothing of a load that failed."""
+        return self.staged(), dict(self.records.read().records)
+
 
 @pytest.fixture
 def setup(tmp_path: Path) -> LoaderSetup:
@@ -63,7 +67,7 @@ def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) 
     setup.triton.calls.clear()
     loader.unload("one")
     assert setup.triton.calls == ["unload one", "unload pre"]
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    assert setup.left() == ([], {})
     with pytest.raises(UnknownModel):
         loader.unload("one")
 
@@ -73,15 +77,15 @@ def test_a_failed_load_leaves_nothing(setup: LoaderSetup, error: Exception) -> N
     setup.triton.failing = error
     with pytest.raises(type(error)):
         setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    assert setup.left() == ([], {})
 
 
 def test_a_load_without_room_is_a_507_before_triton_is_called(setup: LoaderSetup) -> None:
     loader = setup.loader(room=MemoryRoom(lambda: 0, lambda: 2**30))
-    with pytest.raises(OutOfMemory, match="no room for 'one'"):
+    with pytest.raises(OutOfMemory):
         loader.load("one", setup.platform.write_flat("one"))
     assert not [call for call in setup.triton.calls if call.startswith("load")]
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    assert setup.left() == ([], {})
 
 
 def test_a_load_that_ended_well_while_a_process_was_killed_for_memory_is_undone(setup: LoaderSetup) -> None:
@@ -245,7 +249,7 @@ def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
         monkeypatch.setattr(Path, "iterdir", failing_iterdir)
     with pytest.raises(BadInput):
         setup.loader().load("one", url)
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    assert setup.left() == ([], {})
 
 
 def test_weights_that_are_gone_after_the_copy_are_a_400(
@@ -260,7 +264,7 @@ def test_weights_that_are_gone_after_the_copy_are_a_400(
     monkeypatch.setattr("sm.models.model_loader.needed_bytes", fail)
     with pytest.raises(BadInput):
         setup.loader().load("one", url)
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    assert setup.left() == ([], {})
 
 
 def test_the_folder_of_an_archive_is_kept_from_its_load_to_its_unload(setup: LoaderSetup) -> None:
