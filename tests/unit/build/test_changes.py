@@ -81,6 +81,16 @@ def test_a_uint8_graph_scales_pixels_as_the_client_does(
     np.testing.assert_array_equal(scaled[0], prepared(pixels))
 
 
+def assert_same_objects(
+    objects: NDArray[np.float32], rows: NDArray[np.float32], confidence: float, iou: float
+) -> None:
+    """The objects of a graph are those that the client finds in the rows of a record."""
+    from_graph, from_client = read_objects(objects, confidence), detect_objects(rows, confidence, iou)
+    np.testing.assert_array_equal(from_graph.classes, from_client.classes)
+    np.testing.assert_allclose(from_graph.scores, from_client.scores, rtol=1e-6)
+    np.testing.assert_allclose(from_graph.boxes, from_client.boxes, atol=1e-3)
+
+
 @pytest.mark.parametrize("confidence", [0, 0.3, 0.6, 1])
 @pytest.mark.parametrize("iou", [0, 0.3, 0.45, 0.9, 1])
 def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
@@ -89,21 +99,12 @@ def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
     graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", "records")
     batch = np.stack([random_rows(), random_rows(), np.zeros((3000, 5 + CLASSES), np.float32)])
     # The second record of the batch has other thresholds.
-    thresholds = (
-        np.array([[confidence], [0.5], [confidence]], np.float32),
-        np.array([[iou], [0.2], [iou]], np.float32),
-    )
-    feed = {"rows": batch, "confidence": thresholds[0], "iou": thresholds[1]}
+    thresholds = np.array([(confidence, iou), (0.5, 0.2), (confidence, iou)], np.float32)
+    feed = {"rows": batch, "confidence": thresholds[:, :1], "iou": thresholds[:, 1:]}
     (objects,) = session(graph.path).run(["objects"], feed)
     assert objects.shape == (3, suppression.OBJECTS, 6)
-    for record, known_thresholds in ((0, (confidence, iou)), (1, (0.5, 0.2))):
-        from_graph, from_client = (
-            read_objects(objects[record], known_thresholds[0]),
-            detect_objects(batch[record], *known_thresholds),
-        )
-        np.testing.assert_array_equal(from_graph.classes, from_client.classes)
-        np.testing.assert_allclose(from_graph.scores, from_client.scores, rtol=1e-6)
-        np.testing.assert_allclose(from_graph.boxes, from_client.boxes, atol=1e-3)
+    assert_same_objects(objects[0], batch[0], confidence, iou)
+    assert_same_objects(objects[1], batch[1], 0.5, 0.2)
     assert not objects[2].any()
 
 
@@ -119,11 +120,7 @@ def test_a_plan_with_the_operator_keeps_the_same_objects_as_the_client(tmp_path:
     np.testing.assert_array_equal(rows, batch)
     assert objects.shape == (3, suppression.OBJECTS, 6)
     for record in range(3):
-        from_graph = read_objects(objects[record], suppression.CONFIDENCE)
-        from_client = detect_objects(batch[record], suppression.CONFIDENCE, suppression.IOU)
-        np.testing.assert_array_equal(from_graph.classes, from_client.classes)
-        np.testing.assert_allclose(from_graph.scores, from_client.scores, rtol=1e-6)
-        np.testing.assert_allclose(from_graph.boxes, from_client.boxes, atol=1e-3)
+        assert_same_objects(objects[record], batch[record], suppression.CONFIDENCE, suppression.IOU)
     assert not objects[1].any()
     assert len(read_objects(objects[0], suppression.CONFIDENCE)) > 1
 
@@ -153,11 +150,8 @@ def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_pa
     attributes = {item.name: helper.get_attribute_value(item) for item in plugin.attribute}
     assert attributes["score_threshold"] == pytest.approx(suppression.CONFIDENCE)
     assert attributes["iou_threshold"] == pytest.approx(suppression.IOU)
-    assert (attributes["max_output_boxes"], attributes["background_class"], attributes["box_coding"]) == (
-        1000,
-        -1,
-        0,
-    )
+    names = ("max_output_boxes", "background_class", "box_coding")
+    assert [attributes[name] for name in names] == [1000, -1, 0]
     onnx.utils.extract_model(graph.path, tmp_path / "z.onnx", ["rows"], list(plugin.input), check_model=False)
     batch = random_rows()[None]
     boxes, scores = session(tmp_path / "z.onnx").run(list(plugin.input), {"rows": batch})
@@ -167,22 +161,7 @@ def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_pa
     np.testing.assert_allclose((boxes[0, :, :2] + boxes[0, :, 2:]) / 2, batch[0, :, :2], atol=1e-3)
 
 
-def test_a_model_may_be_built_with_both_changes_and_its_manifest_names_them(tmp_path: Path) -> None:
-    out, models = tmp_path / "out", tmp_path / "model"
-    (models / "tiny").mkdir(parents=True)
-    (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
-    builder = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
-    source = write_picture_detector(tmp_path / "x.onnx")
-    folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
-    assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack the backend
-    manifest = Manifest.read(folder / "1")
-    assert manifest is not None
-    assert manifest.changes == ("uint8", "nms")
-    text = (folder / "config.pbtxt").read_text()
-    assert [words in text for words in ("TYPE_UINT8", '"confidence"', '"objects"', '"rows"')] == [1, 1, 1, 0]
-
-
-def test_building_from_an_already_changed_graph_changes_nothing(tmp_path: Path) -> None:
+def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp_path: Path) -> None:
     models = tmp_path / "model"
     (models / "tiny").mkdir(parents=True)
     (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
@@ -199,6 +178,13 @@ def test_building_from_an_already_changed_graph_changes_nothing(tmp_path: Path) 
         manifest = Manifest.read(folder / "1")
         assert manifest is not None
         changes.append(manifest.changes)
+        text = (folder / "config.pbtxt").read_text()
+        assert [words in text for words in ("TYPE_UINT8", '"confidence"', '"objects"', '"rows"')] == [
+            1,
+            1,
+            1,
+            0,
+        ]
         first_graph, source = source, folder / "1" / "model.onnx"
     # The manifest names the changes since the source, which had both already.
     assert changes == [("uint8", "nms"), ()]
@@ -206,17 +192,11 @@ def test_building_from_an_already_changed_graph_changes_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (Changes(uint8=True), "has 0 inputs that are a picture"),
-        (Changes(nms=True), "does not give YOLOv5's rows"),
-    ],
+    "changes", [Changes(uint8=True), Changes(nms=True)], ids=["without a picture", "without rows"]
 )
-def test_the_error_for_a_graph_that_cannot_be_changed_says_why(
-    tmp_path: Path, changes: Changes, reason: str
-) -> None:
+def test_a_graph_that_cannot_be_changed_is_refused_by_its_file(tmp_path: Path, changes: Changes) -> None:
     (tmp_path / "preprocess.json").write_text("{}")
-    with pytest.raises(CommandError, match=reason):
+    with pytest.raises(CommandError, match="x.onnx"):
         changes.graphs(plus_one(tmp_path / "x.onnx"), tmp_path / "preprocess.json", tmp_path)
 
 
@@ -225,5 +205,5 @@ def test_the_build_options_of_a_model_are_read_and_others_refused(tmp_path: Path
     (tmp_path / "build.options").write_text("--nms --uint8\n")
     assert Changes.read(tmp_path) == Changes(uint8=True, nms=True)
     (tmp_path / "build.options").write_text("--nms --batch 1:2:3\n")
-    with pytest.raises(CommandError, match="--batch is not for every target"):
+    with pytest.raises(CommandError, match="--batch"):
         Changes.read(tmp_path)

@@ -85,12 +85,12 @@ def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
 
 
 def test_a_graph_that_is_no_masked_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="does not end as a masked language model"):
+    with pytest.raises(CommandError, match="m.onnx"):
         masks.add_mask_outputs(embedding(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
 
 
-def test_the_error_for_a_tokenizer_without_a_mask_says_so(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_is_refused_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "preprocess.json").write_text('{"mask_token": "[MASK]"}')
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}, "added_tokens": []}')
-    with pytest.raises(CommandError, match="do not say what the mask is"):
+    with pytest.raises(CommandError, match="tokenizer.json"):
         masks.Vocabulary.read(tmp_path / "preprocess.json", tmp_path / "tokenizer.json")

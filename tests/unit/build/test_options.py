@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
@@ -13,18 +14,14 @@ from sm.errors import CommandError
 from sm.settings import HERE
 
 
-def option_names() -> list[str]:
-    command = argparse.ArgumentParser(add_help=False)
-    build_arguments.add_arguments(command)
-    return [name for action in command._actions for name in action.option_strings]
-
-
 def test_every_option_is_documented() -> None:
     names = ("engines", "cpu-engines", "gpu-engines", "less-to-send")
     page = "".join((HERE / "docs" / "run" / f"{name}.md").read_text() for name in names)
-    assert "--precision" in option_names()
-    for option in option_names():
-        assert option in page, option
+    command = argparse.ArgumentParser(add_help=False)
+    build_arguments.add_arguments(command)
+    options = set(re.findall(r"--[a-z][\w-]+", command.format_help()))
+    assert "--precision" in options
+    assert [option for option in sorted(options) if option not in page] == []
 
 
 def test_the_command_line_wins_over_a_models_own_options() -> None:
@@ -37,13 +34,11 @@ def test_the_command_line_wins_over_a_models_own_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "tolerance", "reason"),
-    [
-        ("fp16", 0.01, "--precision fp16 is not for --target cpu"),
-        ("int8", 0.01, "--precision int8 needs --calibration FOLDER"),
-        ("auto", 1.5, "--tolerance 1.5"),
-    ],
+    ("precision", "tolerance", "named"),
+    [("fp16", 0.01, "--precision fp16"), ("int8", 0.01, "--calibration"), ("auto", 1.5, "--tolerance 1.5")],
 )
-def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: float, reason: str) -> None:
-    with pytest.raises(CommandError, match=reason):
+def test_what_the_cpu_target_cannot_do_is_refused_by_its_option(
+    precision: str, tolerance: float, named: str
+) -> None:
+    with pytest.raises(CommandError, match=named):
         wanted("auto", precision, tolerance)

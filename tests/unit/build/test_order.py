@@ -42,40 +42,37 @@ def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Pat
 
 
 def test_by_default_batches_go_up_to_the_configurations_maximum(tmp_path: Path) -> None:
-    (profile,) = build_request.profiles(
-        plus_one(tmp_path / "m.onnx"),
-        build_request.ranges(build_request_with(), plus_one(tmp_path / "m.onnx"), 8),
-    )
+    graph = plus_one(tmp_path / "m.onnx")
+    (profile,) = build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
     assert (profile.minimum, profile.optimum, profile.maximum) == ((1, 4), (8, 4), (8, 4))
 
 
-def test_the_error_for_a_free_length_without_a_range_has_an_example(tmp_path: Path) -> None:
+def test_a_free_length_without_a_range_is_refused_with_an_example(tmp_path: Path) -> None:
     graph = embedding(tmp_path / "model.onnx")
-    with pytest.raises(CommandError, match="'s', for which a plan needs a range: --shapes ids=1x128,16x128,"):
+    with pytest.raises(CommandError, match="'s'.*--shapes ids=1x128,16x128,"):
         build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("batch", "fields", "named"),
     [
-        ("y=1x4,1x4,1x4", "--shapes names 'y'; the inputs are x"),
-        ("x=1,1,1", "gives x 1 sizes; it has 2"),
-        ("x=1x5,1x5,1x5", "gives x a size of 5 where it has 4"),
+        ("b", {"shapes": "y=1x4,1x4,1x4"}, "--shapes .*'y'.* x"),
+        ("b", {"shapes": "x=1,1,1"}, "--shapes .*x 1 .* 2"),
+        ("b", {"shapes": "x=1x5,1x5,1x5"}, "--shapes .*x .*5 .*4"),
+        (1, {"batch": (1, 2, 4)}, "--batch"),
     ],
 )
-def test_the_error_for_shapes_that_do_not_fit_says_why(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(CommandError, match=reason):
-        build_request.ranges(
-            build_request_with(shapes=dict([build_request.shapes(text)])), plus_one(tmp_path / "m.onnx"), 8
-        )
-
-
-def test_a_graph_without_batches_refuses_a_batch_option(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="takes no batches .*: leave out --batch"):
-        build_request.ranges(build_request_with(batch=(1, 2, 4)), plus_one(tmp_path / "m.onnx", batch=1), 8)
+def test_an_option_that_does_not_fit_the_graph_is_refused(
+    tmp_path: Path, batch: str | int, fields: dict[str, Any], named: str
+) -> None:
+    graph = plus_one(tmp_path / "m.onnx", batch)
+    if "shapes" in fields:
+        fields = {"shapes": dict([build_request.shapes(fields["shapes"])])}
+    with pytest.raises(CommandError, match=named):
+        build_request.ranges(build_request_with(**fields), graph, 8)
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a b", "a/b"])
 def test_a_name_that_triton_cannot_serve_is_refused(name: str) -> None:
-    with pytest.raises(CommandError, match="is not a name for a model"):
+    with pytest.raises(CommandError):
         BuildRequest(name, "cpu", Path("out"))

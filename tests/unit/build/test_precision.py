@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -77,25 +78,21 @@ def test_int8_for_tensorrt_dequantizes_no_int32_bias(
 
 
 @pytest.mark.parametrize(
-    ("precision", "folder", "reason"),
+    ("precision", "folder", "named"),
     [
-        ("int8", None, "--precision int8 and --calibration FOLDER need each other"),
-        ("fp16", ".", "--precision int8 and --calibration FOLDER need each other"),
-        ("int8", "empty", r"has no \*.npz or \*.npy to calibrate with: put some hundred typical inputs"),
-        ("int8", "wrong", "0.npz has z; the model takes x"),
-        ("bf16", None, "has no bfloat16 in it.*: export it from PyTorch in bfloat16, or with TensorRT 10"),
+        ("int8", None, "--calibration FOLDER"),
+        ("fp16", ".", "--calibration FOLDER"),
+        ("int8", "empty", "empty"),
+        ("int8", "wrong", "0.npz has z; .* x"),
+        ("bf16", None, "--no-strongly-typed"),
     ],
 )
-def test_the_error_for_a_precision_that_is_not_possible_says_why(
-    tmp_path: Path, precision: str, folder: str | None, reason: str
+def test_a_precision_that_is_not_possible_is_refused_by_its_option_or_file(
+    tmp_path: Path, precision: Any, folder: str | None, named: str
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "wrong").mkdir()
+    for name in ("empty", "wrong"):
+        (tmp_path / name).mkdir()
     np.savez(tmp_path / "wrong" / "0.npz", z=np.zeros((1, 4), np.float32))
-    with pytest.raises(CommandError, match=reason):
-        convert_precision(
-            matrix_product(tmp_path / "m.onnx"),
-            precision,  # type: ignore[arg-type]
-            tmp_path / folder if folder else None,
-            tmp_path / "out.onnx",
-        )
+    graph, calibration = matrix_product(tmp_path / "m.onnx"), tmp_path / folder if folder else None
+    with pytest.raises(CommandError, match=named):
+        convert_precision(graph, precision, calibration, tmp_path / "out.onnx")

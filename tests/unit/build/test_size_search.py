@@ -54,18 +54,16 @@ def test_only_the_requested_sizes_are_tried(tmp_path: Path) -> None:
 
 def test_a_requested_size_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     graph = strided(tmp_path / "model.onnx", 32)
-    with pytest.raises(CommandError, match=r"gives no answer at 40x64: .* or build with --no-compare"):
+    with pytest.raises(CommandError, match=r"40x64.* --no-compare"):
         make_search(graph, h=(40, 64, 96), w=(64, 64, 96)).find()
 
 
-def test_the_error_for_a_graph_that_runs_at_no_size_says_what_to_do(tmp_path: Path) -> None:
+def test_a_graph_that_runs_at_no_size_is_refused_by_the_option_for_its_sizes(tmp_path: Path) -> None:
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 50_000])
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     inputs, outputs = {"x": (FLOAT, [1, "n"])}, {"y": (FLOAT, ["rows", 50_000])}
     graph = save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
-    with pytest.raises(
-        CommandError, match=r"sizes that were tried .*\. Name sizes that it takes with --shapes x="
-    ):
+    with pytest.raises(CommandError, match="--shapes x="):
         make_search(graph).find()
 
 

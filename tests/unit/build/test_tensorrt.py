@@ -30,13 +30,13 @@ class StandIn:
         return lambda *_, **__: self.answers.get(name, StandIn(**self.answers))
 
 
-def fake_tensorrt(weak: bool = True, **answers: Any) -> Any:
+def fake_tensorrt(weak: bool = True, builder: Any = None, **answers: Any) -> Any:
     answers = {"parse_from_file": True, "build_serialized_network": b"plan", "serialize": b"times", **answers}
     stand_in = StandIn(**answers)
     return SimpleNamespace(
         __version__="10.13.3",
         ILogger=type("ILogger", (), {"__init__": lambda self: None}),
-        Builder=lambda _: stand_in,
+        Builder=builder or (lambda _: stand_in),
         OnnxParser=lambda *_: stand_in,
         NetworkDefinitionCreationFlag=SimpleNamespace(STRONGLY_TYPED=1),
         MemoryPoolType=SimpleNamespace(WORKSPACE="workspace"),
@@ -59,11 +59,6 @@ def test_standin_plan_and_timing_cache_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "times").read_bytes() == b"times"
 
 
-def test_standin_tensorrt_11_without_weak_types_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="picks no types itself: leave out --no-strongly-typed"):
-        plans.build_with_package(plan(tmp_path, strongly_typed=False), fake_tensorrt(weak=False))
-
-
 def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
     trt, flags = fake_tensorrt(), list[str]()
     trt.config.set_flag = flags.append
@@ -71,13 +66,6 @@ def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
     compatible = plan(tmp_path, version_compatible=True, hardware_compatibility="ampere+")
     plans.build_with_package(compatible, trt)
     assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
-
-
-def test_standin_an_older_tensorrt_that_lacks_a_level_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="does not know --hardware-compatibility sameComputeCapability"):
-        plans.build_with_package(
-            plan(tmp_path, hardware_compatibility="sameComputeCapability"), fake_tensorrt()
-        )
 
 
 @pytest.mark.parametrize(
@@ -108,25 +96,37 @@ def test_no_plan_is_built_where_no_gpu_is_new_enough(
     monkeypatch.setattr(plans, "build_with_trtexec", lambda _: "11")
     monkeypatch.setattr(plans, "build_with_package", lambda *_: "11")
     if is_refused:
-        with pytest.raises(CommandError, match=r"runs on 7\.5 and newer"):
+        with pytest.raises(CommandError):
             plans.build_plan(plan(tmp_path))
     else:
         plans.build_plan(plan(tmp_path))
 
 
-def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:
-    error = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
-    trt = fake_tensorrt(parse_from_file=False, num_errors=1, get_error=error)
-    with pytest.raises(CommandError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
-        plans.build_with_package(plan(tmp_path), trt)
+def builder_without_gpu(logger: Any) -> Any:
+    logger.log(SimpleNamespace(name="WARNING"), "CUDA initialization failure with error: 100")
+    raise TypeError("pybind11::init(): factory function returned nullptr")
 
 
-def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
-    def fail_without_gpu(logger: Any) -> Any:
-        logger.log(SimpleNamespace(name="WARNING"), "CUDA initialization failure with error: 100")
-        raise TypeError("pybind11::init(): factory function returned nullptr")
-
-    trt = fake_tensorrt()
-    trt.Builder = fail_without_gpu
-    with pytest.raises(CommandError, match="there is no GPU that TensorRT can use"):
-        plans.build_with_package(plan(tmp_path), trt)
+@pytest.mark.parametrize(
+    ("answers", "changes", "named"),
+    [
+        # TensorRT 11 has no weak types.
+        ({"weak": False}, {"strongly_typed": False}, "--no-strongly-typed"),
+        ({}, {"hardware_compatibility": "sameComputeCapability"}, "sameComputeCapability"),
+        (
+            {
+                "parse_from_file": False,
+                "num_errors": 1,
+                "get_error": SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH"),
+            },
+            *({}, "In node 3: INVALID_GRAPH"),
+        ),
+        ({"builder": builder_without_gpu}, {}, "GPU"),
+    ],
+    ids=["weak types", "an older release's level", "a graph that cannot be parsed", "no GPU"],
+)
+def test_standin_a_plan_that_cannot_be_built_is_a_sentence(
+    tmp_path: Path, answers: dict[str, Any], changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(CommandError, match=named):
+        plans.build_with_package(plan(tmp_path, **changes), fake_tensorrt(**answers))

@@ -25,6 +25,10 @@ def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
     return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
 
 
+def shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
+    return {value.name: value.shape for value in (*graph.inputs, *graph.outputs)}
+
+
 @pytest.mark.parametrize("shape", [[], [1], [3], ["b", 2], ["b", 2, "n"], ["b", 1, 2, 2]], ids=str)
 @pytest.mark.parametrize(
     "kind", sorted(set(DATATYPES) - {TensorProto.BFLOAT16}), ids=TensorProto.DataType.Name
@@ -132,15 +136,8 @@ def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
 def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
     messages: list[str] = []
     graph = adapted_graph(scaled(tmp_path / "model.onnx"), messages)
-    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
-        "x": (-1, 4),
-        "factor": (1,),
-        "y": (-1, 4),
-        "sum": (1,),
-    }
-    assert messages == [
-        "factor, sum: a scalar, which Triton does not support; it is served with the shape [1]"
-    ]
+    assert shapes(graph) == {"x": (-1, 4), "factor": (1,), "y": (-1, 4), "sum": (1,)}
+    assert [message.partition(":")[0] for message in messages] == ["factor, sum"]
     inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
     y, total = session(graph.path).run(["y", "sum"], inputs)
     assert y.tolist() == [[3.0] * 4] * 2
@@ -158,12 +155,8 @@ def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> Non
     outputs = {"label": (TensorProto.INT64, ["n"])}
     one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
     graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
-    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
-        "x": (-1, 3),
-        "weight": (-1, 1),
-        "label": (-1, 1),
-    }
-    assert messages == ["weight, label: one number for each record; it is served with the shape [1]"]
+    assert shapes(graph) == {"x": (-1, 3), "weight": (-1, 1), "label": (-1, 1)}
+    assert [message.partition(":")[0] for message in messages] == ["weight, label"]
     arrays = {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float32), "weight": np.array([[1], [-1]], np.float32)}
     (label,) = session(graph.path).run(["label"], arrays)
     assert label.tolist() == [[2], [2]]
@@ -230,47 +223,27 @@ def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> N
     assert [value.name for value in graph.inputs] == ["x"]
 
 
+TENSOR = helper.make_tensor_type_proto
+
+
 @pytest.mark.parametrize(
-    ("make_type", "reason"),
+    ("kind", "named"),
     [
-        (helper.make_optional_type_proto, "x is optional. Export the model once with it"),
-        (helper.make_sequence_type_proto, "x is a sequence. Export the model with one tensor"),
+        (helper.make_optional_type_proto(TENSOR(FLOAT, ["b", 4])), "x is optional"),
+        (helper.make_sequence_type_proto(TENSOR(FLOAT, ["b", 4])), "x is a sequence"),
+        (TENSOR(TensorProto.COMPLEX64, ["b", 4]), "x .*complex64.* Cast"),
+        (TENSOR(FLOAT, None), "x .*shape"),
     ],
-    ids=["optional", "sequence"],
+    ids=["optional", "sequence", "a type that Triton lacks", "an unknown shape"],
 )
-def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
-    tmp_path: Path, make_type: object, reason: str
+def test_an_input_that_triton_does_not_take_is_refused_by_its_name(
+    tmp_path: Path, kind: onnx.TypeProto, named: str
 ) -> None:
-    tensor = helper.make_tensor_type_proto(FLOAT, ["b", 4])
-    value = helper.make_value_info("x", make_type(tensor))  # type: ignore[operator]
-    identity = helper.make_node("Identity", ["x"], ["y"])
-    output = helper.make_value_info("y", make_type(tensor))  # type: ignore[operator]
-    model = helper.make_model(helper.make_graph([identity], "g", [value], [output]), opset_imports=OPSET)
-    onnx.save(model, tmp_path / "model.onnx")
-    with pytest.raises(CommandError, match=reason):
+    given, taken = helper.make_value_info("x", kind), helper.make_value_info("y", kind)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [given], [taken])
+    onnx.save(helper.make_model(graph, opset_imports=OPSET), tmp_path / "model.onnx")
+    with pytest.raises(CommandError, match=named):
         adapt(tmp_path / "model.onnx", tmp_path / "adapted.onnx", print)
-
-
-def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) -> None:
-    sizes = (TensorProto.COMPLEX64, ["b", 4])
-    graph = save_graph(
-        tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
-    )
-    with pytest.raises(
-        CommandError, match="x is of type complex64, which Triton does not support. Add a Cast"
-    ):
-        adapt(graph.path, tmp_path / "adapted.onnx", print)
-
-
-def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path) -> None:
-    graph = save_graph(
-        tmp_path / "m.onnx",
-        [helper.make_node("Identity", ["x"], ["y"])],
-        {"x": (FLOAT, None)},
-        {"y": (FLOAT, [1])},
-    )
-    with pytest.raises(CommandError, match="does not say how many sizes x has: export the model with"):
-        adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 
 def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tmp_path: Path) -> None:
@@ -282,9 +255,8 @@ def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tm
     onnx.save(model, path)
     written = adapt(path, tmp_path / "adapted.onnx", messages.append)
     assert onnx.load(written).ir_version == newest
-    assert messages == [
-        f"the graph's IR version {onnx.IR_VERSION} is newer than ONNX Runtime's: it is written as {newest}"
-    ]
+    (message,) = messages
+    assert str(onnx.IR_VERSION) in message and str(newest) in message
     assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
 
 
@@ -293,5 +265,5 @@ def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path
     model = onnx.load(path)
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     onnx.save(model, path)
-    with pytest.raises(CommandError, match=r"does not know opset \d+: export it with an older one"):
+    with pytest.raises(CommandError, match=r"opset \d+"):
         session(path)
