@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,42 +32,38 @@ def test_a_missing_manifest_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "field"),
     [
-        ("no json", "the file: Invalid JSON"),
-        (json.dumps({**PLAN_MANIFEST, "target": "tpu"}), "target: Input should be"),
-        (json.dumps({**PLAN_MANIFEST, "built": "2026-11-21T12:00:00"}), "built: Input should have timezone"),
-        (json.dumps({**PLAN_MANIFEST, "more": 1}), "more: Extra inputs"),
+        ("no json", "the file"),
+        (json.dumps({**PLAN_MANIFEST, "target": "tpu"}), "target"),
+        (json.dumps({**PLAN_MANIFEST, "built": "2026-11-21T12:00:00"}), "built"),
+        (json.dumps({**PLAN_MANIFEST, "more": 1}), "more"),
     ],
 )
-def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text: str, reason: str) -> None:
+def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text: str, field: str) -> None:
     (tmp_path / manifest.NAME).write_text(text)
-    with pytest.raises(ValueError, match=rf"manifest\.json cannot be read: {reason}"):
+    with pytest.raises(ValueError, match=rf"manifest\.json .*: {field}: "):
         Manifest.read(tmp_path)
 
 
-def test_the_error_for_a_plan_of_another_gpu_names_the_difference_and_the_remedy() -> None:
-    assert plan_manifest().find_misfit(Hardware((A10G,), "11.0.0")) == (
-        "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
-        "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
-    )
-
-
 @pytest.mark.parametrize(
-    ("built", "hardware", "expected"),
+    ("built", "hardware", "difference"),
     [
-        ("10.1.0", Hardware((T4,), "10.3.0"), "TensorRT 10.1; this box has 7.5 and 10.3."),
-        ("10.1.0", Hardware((T4,), "10.1.2"), "TensorRT 10.1.0; this box has 7.5 and 10.1.2."),
-        ("8.6.1.2", Hardware((T4,), "8.6.1.6"), "TensorRT 8.6.1.2; this box has 7.5 and 8.6.1.6."),
-        ("10.1.0", Hardware((), None), "TensorRT 10.1; this box has no GPU."),
-        ("10.1.0", Hardware((A10G,), None), "TensorRT 10.1; this box has 8.6."),
+        ("10.1.0", Hardware((A10G,), "11.0.0"), ("7.5", "10.1", "8.6", "11.0")),
+        ("10.1.0", Hardware((T4,), "10.3.0"), ("7.5", "10.1", "7.5", "10.3")),
+        ("10.1.0", Hardware((T4,), "10.1.2"), ("7.5", "10.1.0", "7.5", "10.1.2")),
+        ("8.6.1.2", Hardware((T4,), "8.6.1.6"), ("7.5", "8.6.1.2", "7.5", "8.6.1.6")),
+        ("10.1.0", Hardware((), None), ("7.5", "10.1")),
+        ("10.1.0", Hardware((A10G,), None), ("7.5", "10.1", "8.6")),
     ],
-    ids=["other minor version", "other patch version", "other build", "no GPU", "other GPU without TensorRT"],
+    ids=["another GPU", "other minor version", "other patch version", "other build", "no GPU", "no TensorRT"],
 )
-def test_the_error_shows_versions_as_precisely_as_they_differ(
-    built: str, hardware: Hardware, expected: str
+def test_the_error_for_a_plan_of_another_machine_shows_versions_as_precisely_as_they_differ(
+    built: str, hardware: Hardware, difference: tuple[str, ...]
 ) -> None:
-    assert expected in (plan_built_with(built).find_misfit(hardware) or "")
+    misfit = plan_built_with(built).find_misfit(hardware) or ""
+    assert tuple(re.findall(r"\d+(?:\.\d+)+", misfit)) == difference
+    assert "sm build-model resnet --target tensorrt" in misfit
 
 
 @pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])

@@ -14,22 +14,7 @@ from sm.repository.problems import Problem
 #: Triton 2.51 gives these to a shell or waits for ever, or 2.71 refuses them.
 UNUSABLE = [f"a{character}b" for character in ";|&$`<>()[]{}\\\"'*?~#! \t\n\r\x01\x7f"] + ["a&touch x&"]
 #: Both load these.
-USABLE = [
-    "plain",
-    "a.b",
-    "a-b",
-    "a_b",
-    "a@b",
-    "a+b",
-    "a=b",
-    "a%b",
-    "a,b",
-    "a:b",
-    "a^b",
-    "-a",
-    "modèle",
-    "模型",
-]
+USABLE = [f"a{character}b" for character in ".-_@+=%,:^"] + ["plain", "-a", "modèle", "模型"]
 CONFIG = 'backend: "python"\nmax_batch_size: 0\n'
 
 
@@ -53,7 +38,7 @@ def test_a_python_model_with_an_unusable_name_is_refused(tmp_path: Path, name: s
     (problem,) = certain(tmp_path)
     # Also where a start goes on without a model that does not load.
     assert problem.hangs
-    with pytest.raises(BadInput, match="has"):
+    with pytest.raises(BadInput):
         Archive.read(tmp_path, tmp_path)
 
 
@@ -66,7 +51,7 @@ def test_a_name_that_every_triton_takes_is_used(tmp_path: Path, name: str) -> No
 
 def test_a_model_that_no_process_runs_may_have_any_name(tmp_path: Path) -> None:
     write_model(tmp_path / "a b", 'platform: "ensemble"\n')
-    assert not any("shell" in problem.sentence for problem in certain(tmp_path))
+    assert not any(problem.hangs for problem in certain(tmp_path))
 
 
 def test_the_folder_of_a_flat_archive_is_not_the_models_name(tmp_path: Path) -> None:
@@ -74,7 +59,7 @@ def test_the_folder_of_a_flat_archive_is_not_the_models_name(tmp_path: Path) -> 
     folder = write_model(tmp_path / "a b")
     assert Archive.read(folder, folder).entry == "a b"
     # A version of a repository's model is loaded under the name of its folder.
-    with pytest.raises(BadInput, match="shell"):
+    with pytest.raises(BadInput):
         Archive.read(folder, folder, is_model=True)
 
 
@@ -95,25 +80,24 @@ def test_what_a_configuration_adds_to_the_command_is_refused(tmp_path: Path, lin
     name = "a;touch x"
     folder = write_model(tmp_path / "a", f"{backend}\n{line.replace('NAME', name)}\n")
     (folder / name / "bin").mkdir(parents=True)
-    assert any("shell" in problem.sentence and problem.hangs for problem in certain(tmp_path))
+    assert any(name in problem.sentence and problem.hangs for problem in certain(tmp_path))
     for archive in (tmp_path, folder):
         with pytest.raises(BadInput):
             Archive.read(archive, archive)
 
 
+ENVIRONMENT = 'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/%s"}}'
+
+
 def test_a_link_to_an_environment_with_an_unusable_name_is_refused(tmp_path: Path) -> None:
-    parameter = (
-        'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}'
-    )
-    folder = write_model(tmp_path / "a", f"{CONFIG}{parameter}\n")
+    folder = write_model(tmp_path / "a", f"{CONFIG}{ENVIRONMENT % 'env'}\n")
     (folder / "e;x").mkdir()
     (folder / "env").symlink_to("e;x")
-    assert any("shell" in problem.sentence for problem in certain(tmp_path))
+    assert any("e;x" in problem.sentence for problem in certain(tmp_path))
 
 
 def test_an_archive_of_an_environment_may_be_anywhere(tmp_path: Path) -> None:
     """Triton unpacks it to a folder of its own."""
-    parameter = 'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/my env.tar.gz"}}'
-    folder = write_model(tmp_path / "a", f"{CONFIG}{parameter}\n")
+    folder = write_model(tmp_path / "a", f"{CONFIG}{ENVIRONMENT % 'my env.tar.gz'}\n")
     (folder / "my env.tar.gz").write_bytes(b"")
-    assert not any("shell" in problem.sentence for problem in certain(tmp_path))
+    assert certain(tmp_path) == []
