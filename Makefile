@@ -8,7 +8,7 @@ LOCKED = $(PIP) --require-hashes --requirement
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
-.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages test-cluster check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
+.PHONY: screenshots serve test test-rest test-all snapshots test-install test-image test-packages test-cluster check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
 
 serve: .venv/.serve  ## set everything up and start nginx, the router and Triton on 8080; EXAMPLES=1 adds models, RELOAD=1 reloads edited clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -36,6 +36,10 @@ test-all: test test-rest  ## run every test, and the standing attack in its shor
 	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults
 	.venv/bin/pytest tests/e2e/faults
 	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py
+
+snapshots: .venv/.dev  ## write tests/snapshots again: the generated text that tests compare; read the difference before the commit
+	rm -rf tests/snapshots
+	TRIREME_RENEW_SNAPSHOTS=true .venv/bin/pytest -q $$(grep -rl check_snapshot tests --include='test_*.py')
 
 test-install: .venv/.dev  ## install the wheels and the sdist into clean environments and run every command there
 	.venv/bin/pytest tests/e2e/distribution

@@ -12,10 +12,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.known_skips import unknown_skips
 
-# Hypothesis fails an example that takes over 200 ms, and on a shared machine any example may.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
-
 #: The markers of each folder's tests; a folder that is not here fails the collection.
 FOLDER_MARKERS = {
     "cluster": ("cluster",),
@@ -51,6 +47,16 @@ LONG_GROUPS = (
 ORDER = ("e2e", "newcomer", "cluster", "integration", "contract", "unit")
 #: GitHub sets it, and so does .ci/run.
 IN_CI = os.environ.get("CI") == "true"
+# Hypothesis fails an example that takes over 200 ms, and on a shared machine any example may. In CI the examples are
+# the same in each run, so that a failure is the change's; on a developer's machine they are new ones.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    derandomize=IN_CI,
+    database=None if IN_CI else settings.default.database,  # type: ignore[union-attr]
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("untimed")
 #: In CI a failed test runs once more, as its machines are shared; a unit test does not. More reruns than this in a
 #: run, over all its processes, fail it.
 MAX_RERUNS = 3
