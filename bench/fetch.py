@@ -86,7 +86,7 @@ def main() -> None:
             *(sys.executable, "-m", "awscli", "s3", "cp", "--recursive", "--only-show-errors"),
             *(SOURCE, str(folder)),
         ],
-        "the box": lambda folder: [sys.executable, "-m", "sm.models.sources", SOURCE, str(folder)],
+        "the box": lambda folder: [sys.executable, "-m", "sm.models.fetch.model_cache", SOURCE, str(folder)],
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     folder = Path(tempfile.mkdtemp())

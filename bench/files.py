@@ -23,8 +23,8 @@ from bench.work import WORKS, runner
 from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess
 from sm.errors import CommandError
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare.recipes import Recipe

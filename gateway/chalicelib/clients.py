@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sm.client.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
-from sm.plugins import registry
+from sm.plugins import checks
+from sm.plugins.checks import ModelMissing
 from sm.plugins.loading import ClientSource, discover, load
-from sm.plugins.registry import ModelMissing
 
 from .model_files import ModelFiles
 from .plain import PlainModel
@@ -70,5 +70,5 @@ class Clients:
         client = load(source, self._triton, self._folder)
         for model in client.required_models():
             self._files.fetch(model)
-        registry.check(client, source, self._triton)
+        checks.check(client, source, self._triton)
         return client

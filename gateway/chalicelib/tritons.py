@@ -17,10 +17,10 @@ from sm.errors import NotReady, TriremeError
 from sm.invocation import Invocation, current, running
 from sm.run_state import Box
 from sm.settings import Settings
-from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl, is_ready
 from sm.triton.transport import Transport
+from sm.triton.triton_errors import Failed
 
 T = TypeVar("T")
 #: Seconds for one server to report its state.

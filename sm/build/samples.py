@@ -19,8 +19,8 @@ from sm.build.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, sessi
 from sm.build.onnx_graph import Graph, Value
 from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
 from sm.commands.golden import differences
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.router.answers import dumps
 from sm.triton.onnx_cpu.engines import GOLDEN, Golden
 

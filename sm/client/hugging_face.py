@@ -19,6 +19,7 @@ import pybase64
 from sm.client import tasks
 from sm.client.base import Client
 from sm.client.tasks.task_file import MAX_LABELS
+from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
 
 Parameters = dict[str, Any]
@@ -235,9 +236,7 @@ def pipeline_of(client: Client) -> Pipeline:
 
 @lru_cache(maxsize=256)
 def _pipeline_of_class(kind: type[Client]) -> Pipeline:
-    task_of_class = {
-        (f"{tasks.__name__}.{module}", name): task for task, (module, name) in tasks.TASKS.items()
-    }
+    task_of_class = {(f"{tasks.__name__}.{module}", name): task for task, (module, name) in TASKS.items()}
     for base in kind.__mro__:
         if task := task_of_class.get((base.__module__, base.__name__)):
             is_own = any(

@@ -17,8 +17,9 @@ from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
 from sm.errors import CommandError
+from sm.plugins.checks import choose_model
+from sm.plugins.discovery import check_name, find_sources
 from sm.plugins.loading import ClientSource, describe_failure, load
-from sm.plugins.registry import check_name, choose_model, find_sources
 from sm.plugins.toolkit import code_imports
 from sm.plugins.toolkit.code_imports import REQUIREMENTS_FILE
 from sm.plugins.toolkit.scripts import ScriptFunctions

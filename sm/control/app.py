@@ -17,12 +17,12 @@ from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
 from sm.models import memory_room
+from sm.models.fetch.model_cache import CacheHolds
 from sm.models.load_records import LoadRecords
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import NO_CLIENTS, Loader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.reloads import NeedsNewTriton, PublishedProcesses, Reloads
-from sm.models.sources import SourceHolds
 from sm.models.staging import Staging, renew
 from sm.models.versions import Versions
 from sm.plugins.loading import discover
@@ -171,7 +171,7 @@ def build_loader(
         admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
         room=room,
         clients=clients,
-        keep=SourceHolds(Cache(settings.cache).root / "sources").keep,
+        keep=CacheHolds(Cache(settings.cache).root / "sources").keep,
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),

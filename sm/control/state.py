@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import NotReady
+from sm.models.fetch.addresses import shown
 from sm.models.holds import last_used
 from sm.models.load_records import LoadRecord, LoadRecords
-from sm.models.origins import shown
 from sm.models.reloads import PublishedProcesses
 from sm.models.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json, read_unready

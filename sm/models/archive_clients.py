@@ -14,8 +14,8 @@ from sm.invocation import Invocation
 from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
 from sm.models.on_demand import Demand
 from sm.models.table import Row, Served, Table, source_of
+from sm.plugins.checks import UncheckedClient
 from sm.plugins.loading import load
-from sm.plugins.registry import UncheckedClient
 
 
 class RenamedModels:

@@ -12,7 +12,8 @@ from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import Invocation, turn
 from sm.models.load_records import LoadRecord
 from sm.models.table import Models, Row, Served, Table
-from sm.plugins.registry import Found, UncheckedClient
+from sm.plugins.checks import UncheckedClient
+from sm.plugins.discovery import Found
 from sm.plugins.toolkit.scripts import ToolkitClient
 from sm.polling import WATCH_S
 

@@ -218,7 +218,7 @@ class Loader:
                 self.unload(record.name)
             raise
 
-    def lost(self) -> list[LoadRecord]:
+    def to_load_again(self) -> list[LoadRecord]:
         """Return the loaded archives of which Triton has no model: a restarted one could not load them."""
         states = self._triton.states()
         return [

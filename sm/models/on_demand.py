@@ -24,10 +24,10 @@ from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError,
 from sm.http.messages import SocketConnection
 from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
+from sm.models.fetch.addresses import is_prefix, shown
 from sm.models.holds import last_used, touch
 from sm.models.load_records import LoadRecord, LoadRecords
 from sm.models.model_loader import PLAIN_NAME, Loader
-from sm.models.origins import is_prefix, shown
 from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
 from sm.repository.models import may_be_model
 from sm.run_state import Box
@@ -102,7 +102,7 @@ def fetch(source: str, cache: Path, name: str = NO_MODEL) -> Path:
 def run_sources(*arguments: str) -> str:
     """Fetch in a process of its own: boto3 takes memory that the control plane would keep."""
     process = subprocess.run(
-        (sys.executable, "-m", "sm.models.sources", *arguments),
+        (sys.executable, "-m", "sm.models.fetch.model_cache", *arguments),
         capture_output=True, text=True, check=False,
         # The control plane's spans have the fetch; one of every poll would say nothing.
         env={**os.environ, "OTEL_SDK_DISABLED": "true"},
@@ -176,15 +176,15 @@ class OnDemand:
     def watch(self) -> None:
         """Start a thread that loads again what a restarted Triton could not load; requests wait for it."""
 
-        def restore_lost() -> None:
+        def restore() -> None:
             with contextlib.suppress(TriremeError):
-                for record in self.loader.lost():
+                for record in self.loader.to_load_again():
                     self._restore(record)
 
-        Poll("lost-models", SLOW_WATCH_S, restore_lost).start()
+        Poll("restore-models", SLOW_WATCH_S, restore).start()
 
     def _restore(self, record: LoadRecord) -> None:
-        """Load a lost model again. If the repository does not have it any more, nobody can be answered."""
+        """Load a model again. If the repository does not have it any more, nobody can be answered."""
         with contextlib.suppress(Conflict, UnknownModel):
             if not self.catalog.has(record.name):
                 self.loader.unload(record.name)

@@ -21,8 +21,8 @@ from sm.errors import ClientFailed, NotReady, StartError, TriremeError
 from sm.invocation import Hold, Invocation, turn
 from sm.models.holds import Holds
 from sm.models.load_records import CANARY, STABLE, LoadRecord
+from sm.plugins.checks import ModelMissing, UncheckedClient
 from sm.plugins.loading import ClientSource, unload
-from sm.plugins.registry import ModelMissing, UncheckedClient
 from sm.plugins.toolkit import code_imports
 from sm.polling import POLL_S
 

@@ -19,9 +19,10 @@ from sm.models.found_clients import FoundLoader
 from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
 from sm.models.table import Models, Row, Served, Table, source_of
 from sm.models.versions import staged
+from sm.plugins.checks import UncheckedClient
+from sm.plugins.discovery import Found
 from sm.plugins.golden import differences
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import Found, UncheckedClient
 from sm.run_state import Box, write_atomically
 
 log = logging.getLogger(__name__)

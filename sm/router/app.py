@@ -25,10 +25,10 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.invocation import LogSample, record_overdue
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
+from sm.router.running_invocation import LogSample, record_overdue
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically

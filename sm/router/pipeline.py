@@ -34,9 +34,9 @@ from sm.router.classify import (
 )
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
-from sm.router.invocation import RunningInvocation
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedRunner, answer_lines, run_records
+from sm.router.running_invocation import RunningInvocation
 from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
 from sm.triton.calls import Calls

@@ -31,7 +31,6 @@ from sm.models.table import Models, Served
 from sm.router.back_pressure import finish
 from sm.router.classify import Message, TritonRequest
 from sm.router.event_streams import split_events
-from sm.triton.call_failures import Failed, translate_http_status
 from sm.triton.http_proxy import (
     ERRORS,
     HEADER_SIZE,
@@ -44,6 +43,7 @@ from sm.triton.http_proxy import (
     model_in,
 )
 from sm.triton.inference_plan import REQUEST_TOKEN
+from sm.triton.triton_errors import Failed, translate_http_status
 
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)

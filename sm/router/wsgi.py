@@ -41,8 +41,8 @@ from sm.router.aws_frames import EVENT_STREAM, frames
 from sm.router.back_pressure import finish
 from sm.router.classify import HEADER_PREFIX, Message
 from sm.router.event_streams import with_final_error
-from sm.router.invocation import LogSample, RunningInvocation
 from sm.router.pipeline import Pipeline
+from sm.router.running_invocation import LogSample, RunningInvocation
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sm.client.tasks import TASKS
+from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
 from sm.server.checkpoint import texts
 from sm.server.checkpoint.files import read_json
-from sm.server.checkpoint.generation import generation
+from sm.server.checkpoint.generation_config import generation
 from sm.server.checkpoint.pictures import picture_steps
 from sm.server.checkpoint.sentences import is_cross_encoder, relevance, sentences
 from sm.server.checkpoint.sounds import extractor, sounds

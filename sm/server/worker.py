@@ -35,9 +35,8 @@ from sm.models.load_records import LoadRecords
 from sm.models.on_demand import Demand
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
-from sm.plugins import registry
-from sm.plugins.registry import Found
-from sm.plugins.reloading import Reloader
+from sm.plugins.client_reload import Reloader
+from sm.plugins.discovery import Found, find_clients
 from sm.plugins.toolkit import code_imports
 from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
@@ -231,7 +230,11 @@ class DataPlane(Plane):
         has_served = self.box.clients_file.exists()
         skip = self.box.reload or self.settings.broken_clients == "skip" or has_served
         find = partial(
-            registry.build, self.settings.clients, repository=self.box.repository, skip_broken=skip, code=code
+            find_clients,
+            self.settings.clients,
+            repository=self.box.repository,
+            skip_broken=skip,
+            code=code,
         )
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:

@@ -4,12 +4,7 @@ A part that died is back within seconds, and a caller's deadline is a minute. So
 or its model's process gone, in doubt or being loaded waits, and is sent once more. It keeps its slot, so
 admission bounds how many wait.
 
-A call may have crashed the process itself. Those that a process had when it crashed are sent one at a time,
-while new calls wait: the one under which a process crashes again ends with ``model_crashed``. A call with the
-records of several callers is not sent again: its records are, each alone (:mod:`sm.client.batches`).
-
-Whether something is sent again is decided here, by :data:`STEPS`. Only nginx does so too: it gives the
-request of a worker that died to another one, unless it may run only once (:mod:`sm.router.once`).
+What follows a failure is decided in :mod:`sm.triton.retries`.
 """
 
 from __future__ import annotations
@@ -18,54 +13,26 @@ import fcntl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
-from sm.invocation import Invocation, Patience, Suspicion, Ticket, current, wait
+from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
+from sm.invocation import Invocation, Patience, Ticket, current, wait
 from sm.metrics import REPEATS
 from sm.polling import POLL_S, poll_until
 from sm.run_state import Box
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, SharedGeneration, now, slot
+from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, now, slot
 from sm.triton.python_models import PythonModels
+from sm.triton.retries import RESERVATION_S, Failures, Step, next_step
 
-#: Seconds that one check keeps new calls waiting, while others are sent alone.
-RESERVATION_S = 0.3
 #: Seconds after which a call is sent although an instance is still missing, if another one serves.
 INSTANCE_WAIT_S = 5.0
-#: Crashes of a model's process, and of Triton, under one call after which it is sent no more. Many calls are
-#: under way when Triton ends, so the second time all of them are sent alone first.
-MAX_MODEL_CRASHES, MAX_TRITON_CRASHES = 2, 3
 #: The stage of an invocation in which it waits.
 WAIT = "wait"
 
 Answer = TypeVar("Answer")
-
-
-class Step(Enum):
-    """What follows when a call has failed."""
-
-    RAISE = "raise"
-    #: Send it as soon as it can be served.
-    WAIT = "wait"
-    #: Send it once more as soon as it can be served; raise if it may not be sent twice.
-    AGAIN = "again"
-
-
-#: What follows a failure: the first row that fits. Any other error is the answer.
-STEPS: tuple[tuple[type[NotReady], Step], ...] = (
-    # What it would wait for does not come.
-    (Unavailable, Step.RAISE),
-    # A process may have begun with it, or the answer may be another call's.
-    (Interrupted, Step.AGAIN),
-    # Triton had it, and perhaps a step of an ensemble has run.
-    (Refused, Step.AGAIN),
-    # Nobody had it.
-    (NotReady, Step.WAIT),
-)
 
 
 class Calls:
@@ -100,7 +67,7 @@ class Calls:
         guard = AnswerGuard.of(box, models)
         return cls(guard, lambda model: models.of(model).has_state, waits, box.run, loaded)
 
-    def is_lost(self, model: str, version: str = "") -> bool:
+    def comes_again(self, model: str, version: str = "") -> bool:
         """True if a restarted Triton could not load a model that it should know; it will be loaded again."""
         return self._loaded is not None and (self._loaded / model / version).is_dir()
 
@@ -113,11 +80,9 @@ class Calls:
 
     def _step(self, failure: NotReady, invocation: Invocation | None, models: Iterable[str]) -> Step:
         """Return what follows the failure of a call of these models."""
-        step = next(step for kind, step in STEPS if isinstance(failure, kind))
         if invocation is None or not self._seconds:
             return Step.RAISE
-        is_final = step is Step.AGAIN and (not invocation.repeatable or any(map(self.has_state, models)))
-        return Step.RAISE if is_final else step
+        return next_step(failure, invocation.repeatable and not any(map(self.has_state, models)))
 
     def run(self, model: str, send: Callable[[Ticket], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
@@ -135,7 +100,7 @@ class Calls:
         deadline = current()
         if deadline is not None and deadline.suspicion is not None and self._seconds:
             # One of the records that a process had when it died.
-            failures = _Failures.of_batch(self._shared, deadline.suspicion)
+            failures = Failures.of_batch(self._shared, deadline.suspicion)
             if failures.suspect in (TRITON_ITSELF, *self.guard.python_models(model)):
                 return self._repeat(model, send, failures, deadline)
         ticket: Ticket | None = None
@@ -146,7 +111,7 @@ class Calls:
             if deadline is None or not self._seconds:
                 raise
             failure = error.with_traceback(None)  # it refers to the call's memory
-        return self._repeat(model, send, _Failures(self._shared, failure, ticket), deadline)
+        return self._repeat(model, send, Failures(self._shared, failure, ticket), deadline)
 
     def check(self, ticket: Ticket) -> None:
         """Called while a call waits for Triton: give it up if its answer would be refused.
@@ -163,7 +128,7 @@ class Calls:
             self.guard.confirm_delivery((ticket,))
 
     def _repeat(
-        self, model: str, send: Callable[[Ticket], Answer], failures: _Failures, deadline: Invocation
+        self, model: str, send: Callable[[Ticket], Answer], failures: Failures, deadline: Invocation
     ) -> Answer:
         while True:
             if self._step(failures.last, deadline, (model,)) is Step.RAISE:
@@ -189,7 +154,7 @@ class Calls:
     def _wait(
         self,
         model: str,
-        failures: _Failures,
+        failures: Failures,
         deadline: Invocation,
         take_turn: Callable[[], bool],
         patience: Patience,
@@ -251,53 +216,3 @@ class Calls:
                 return True
 
             yield take
-
-
-class _Failures:
-    """What happened to one call so far."""
-
-    def __init__(self, shared: SharedGeneration, failure: NotReady, ticket: Ticket | None) -> None:
-        self._shared, self._crashes, self._triton_crashes = shared, 0, 0
-        #: The model whose calls are sent alone, this one among them; None if it is not suspected.
-        self.suspect: str | None = None
-        self.add(failure, ticket)
-
-    @classmethod
-    def of_batch(cls, shared: SharedGeneration, suspicion: Suspicion) -> _Failures:
-        """Return what happened to a record's batch, before the record is sent alone."""
-        failures = cls(shared, Interrupted("a process died while it had this record among others"), None)
-        failures.suspect, failures._crashes, failures._triton_crashes = suspicion
-        return failures
-
-    @property
-    def suspicion(self) -> Suspicion:
-        """What the records of a batch take with them."""
-        return Suspicion(self.suspect or TRITON_ITSELF, self._crashes, self._triton_crashes)
-
-    def add(self, failure: NotReady, ticket: Ticket | None) -> None:
-        """Count a failure. Raises :class:`ModelCrashed` if the call has crashed the model too often."""
-        self.last, self._starts = failure, self._shared.triton_starts
-        if ticket is None or not isinstance(failure, Interrupted):
-            return
-        crashed = [model for model, number in ticket.generations if self._shared.crashed(model, number)]
-        if not crashed:
-            return
-        self._crashes += 1
-        self.suspect = crashed[0]
-        self._shared.reserve(self.suspect, RESERVATION_S)
-        if self._crashes >= MAX_MODEL_CRASHES:
-            raise ModelCrashed(
-                f"the process of the model {self.suspect!r} died twice while it had this request"
-            )
-
-    def triton_crashed(self) -> bool:
-        """Count the end of a Triton that had the call, once another one serves; True if there was one."""
-        starts, self._starts = self._starts, self._shared.triton_starts
-        if not isinstance(self.last, Interrupted) or starts == self._starts:
-            return False
-        self._triton_crashes += 1
-        if self._triton_crashes >= MAX_TRITON_CRASHES:
-            raise ModelCrashed(f"Triton ended {self._triton_crashes} times while it had this request")
-        if self._triton_crashes == MAX_TRITON_CRASHES - 1:
-            self.suspect = TRITON_ITSELF
-        return True

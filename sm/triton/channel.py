@@ -15,9 +15,9 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, Unavailable
 from sm.invocation import NO_HEADERS, Invocation, Value, current, span, wait
-from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK, NO_KEYS
+from sm.triton.triton_errors import Failed, translate_client_status, translate_status
 from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.

@@ -39,10 +39,10 @@ from sm.errors import (
 )
 from sm.http.messages import not_json
 from sm.invocation import Invocation, Ticket, Value, current, span, wait
-from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK
+from sm.triton.triton_errors import UNREACHABLE, Failed, translate_http_status
 from sm.triton.v2_body import check_tensors
 
 #: Bytes of one read.
@@ -200,8 +200,10 @@ class Upstream:
         if failure is None:
             return complete
         version = VERSION_PATH.match(request.target)
-        is_lost = failure.kind is UnknownModel and self._calls.is_lost(model, version[1] if version else "")
-        if failure.kind is Refused or is_lost:
+        comes_again = failure.kind is UnknownModel and self._calls.comes_again(
+            model, version[1] if version else ""
+        )
+        if failure.kind is Refused or comes_again:
             raise Refused(failure.sentence)
         return replace(complete, failure=failure)
 

@@ -25,8 +25,8 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.polling import POLL_S, WATCH_S
-from sm.triton.call_failures import MEMORY_ERRORS, Failed
 from sm.triton.channel import Channel
+from sm.triton.triton_errors import MEMORY_ERRORS, Failed
 
 #: Beginning of a Python exception, in which only the type says that memory is short.
 PYTHON_ERROR = re.compile(r"[A-Za-z_]\w*(?:: |$)")

@@ -36,12 +36,12 @@ from sm.invocation import Ticket, current
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
-from sm.triton.call_failures import Failed
 from sm.triton.calls import Calls
 from sm.triton.channel import Channel
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
 from sm.triton.tensors import explain_refusal
+from sm.triton.triton_errors import Failed
 
 log = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class Transport:
             was_served = (model, version) in self._served and (
                 self._served_folder is None or (self._served_folder / model).is_dir()
             )
-            if was_served or self._calls.is_lost(model, version):
+            if was_served or self._calls.comes_again(model, version):
                 return Refused(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):

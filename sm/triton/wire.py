@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 from grpc import StatusCode
 
 from sm.errors import NotReady
-from sm.triton.call_failures import UNREACHABLE, Failed, lost_connection, translate_status
+from sm.triton.triton_errors import UNREACHABLE, Failed, lost_connection, translate_status
 
 #: Bytes of a message that fits into one frame of the size that every server accepts.
 MAX_FRAME_BYTES = 2**14 - 5

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from sm.server.checkpoint.files import Field, Fields
-from sm.server.checkpoint.generation import GENERATION
+from sm.server.checkpoint.generation_config import GENERATION
 from sm.server.checkpoint.pictures import COMMON, PROCESSORS
 from sm.server.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
 from sm.server.checkpoint.sounds import SOUND, SPEECH

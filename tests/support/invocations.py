@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from sm.invocation import running
 from sm.router.admission import Admission, FairGate
-from sm.router.invocation import LogSample, RunningInvocation
+from sm.router.running_invocation import LogSample, RunningInvocation
 
 
 class Callers:

@@ -16,8 +16,8 @@ from sm.build.graph_runner import session
 from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess
 from sm.client.base import Client, TensorClient
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from tests.support.onnx_graphs import save_graph
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run

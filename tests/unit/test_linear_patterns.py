@@ -22,7 +22,7 @@ import sm.router
 import sm.server.access
 import sm.tracing
 import sm.triton
-from sm.triton.call_failures import Rule
+from sm.triton.triton_errors import Rule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
@@ -39,7 +39,7 @@ PACKAGES = (
     sm.triton,
 )
 #: These read a setting's address and the help of Triton.
-OF_NO_CALLER = ("sm.models.origins.QUERY-0", "sm.triton.server.OPTION-0")
+OF_NO_CALLER = ("sm.models.fetch.addresses.QUERY-0", "sm.triton.server.OPTION-0")
 #: Characters, and processor time that a search of them may take. A linear one takes less than a millisecond, a
 #: quadratic one more than a quarter of a second.
 SIZE, SECONDS = 12_000, 0.1

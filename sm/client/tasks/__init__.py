@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sm.client.tasks.task_table import TASKS
+
 if TYPE_CHECKING:
     from sm.client.tasks.detection import ObjectDetection
     from sm.client.tasks.fill_mask import FillMask
-    from sm.client.tasks.generation import TextToText
     from sm.client.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
     from sm.client.tasks.question_answering import QuestionAnswering
     from sm.client.tasks.sound import AudioClassification, SpeechRecognition
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         TextClassification,
         ZeroShotClassification,
     )
+    from sm.client.tasks.text_to_text import TextToText
     from sm.client.tasks.token_classification import TokenClassification
 
 __all__ = [
@@ -36,24 +38,6 @@ __all__ = [
     "TokenClassification",
     "ZeroShotClassification",
 ]
-
-#: The module and the class of each task; a module is imported when a model needs it.
-TASKS = {
-    "audio-classification": ("sound", "AudioClassification"),
-    "automatic-speech-recognition": ("sound", "SpeechRecognition"),
-    "fill-mask": ("fill_mask", "FillMask"),
-    "image-classification": ("image", "ImageClassification"),
-    "image-embeddings": ("image", "ImageEmbeddings"),
-    "image-segmentation": ("image", "ImageSegmentation"),
-    "object-detection": ("detection", "ObjectDetection"),
-    "question-answering": ("question_answering", "QuestionAnswering"),
-    "sentence-embeddings": ("text", "SentenceEmbeddings"),
-    "tabular": ("tabular", "Tabular"),
-    "text-classification": ("text", "TextClassification"),
-    "text2text-generation": ("generation", "TextToText"),
-    "token-classification": ("token_classification", "TokenClassification"),
-    "zero-shot-classification": ("text", "ZeroShotClassification"),
-}
 
 
 def __getattr__(name: str) -> Any:

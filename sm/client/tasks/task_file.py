@@ -1,4 +1,4 @@
-"""What all tasks share: their ``task.json``, the output that they read, and the names of its classes."""
+"""What all tasks share: their ``task.json``, the output that they read, and the labels of its classes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing_extensions import Self
 from sm.client import tasks
 from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import Parameters, read_description
+from sm.client.tasks.task_table import TASKS
 from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 
@@ -126,9 +127,9 @@ def task_class(file: Path) -> type[TensorClient]:
     except (OSError, ValueError) as error:
         raise StartError(f"it cannot be read: {error}.") from None
     task = content.get("task") if isinstance(content, dict) else None
-    if task not in tasks.TASKS:
-        raise StartError(f"task is {task!r}; there are: {', '.join(tasks.TASKS)}.")
-    found: type[TensorClient] = getattr(tasks, tasks.TASKS[task][1])
+    if task not in TASKS:
+        raise StartError(f"task is {task!r}; there are: {', '.join(TASKS)}.")
+    found: type[TensorClient] = getattr(tasks, TASKS[task][1])
     return found
 
 

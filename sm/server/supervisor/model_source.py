@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm.errors import BadInput, StartError
-from sm.models.origins import HUB, is_prefix, is_source, shown
-from sm.models.sources import Sources, held
+from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
+from sm.models.fetch.model_cache import ModelCache, held
 from sm.models.staging import copy_archive
 from sm.repository import gpu_driver, models, overlay, problems, response_cache
 from sm.repository.cache import Cache
@@ -134,9 +134,9 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
                 log.log("info", preparation.reason)
 
     try:
-        result = json.loads(preparation.run(("sm.models.sources", source, str(cache)), report))
+        result = json.loads(preparation.run(("sm.models.fetch.model_cache", source, str(cache)), report))
     finally:
-        Sources(cache, report).remove_leftovers()
+        ModelCache(cache, report).remove_leftovers()
     fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
     if removed := result["removed_bytes"]:
         log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")

@@ -23,7 +23,7 @@ from selectors import PollSelector
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.models.origins import is_source, shown
+from sm.models.fetch.addresses import is_source, shown
 from sm.repository import gpu_driver, models
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine

@@ -33,12 +33,12 @@ PROCESSES: dict[str, Find] = {
     "the data plane's master": partial(attacks.masters, words="sm.server.worker data"),
     "a data worker": partial(attacks.workers, words="sm.server.worker data"),
     "Triton": attacks.triton,
-    **{f"a stub of {model}": partial(attacks.stubs, model=model) for model in (*DEMO_MODELS, ECHO)},
+    **{f"a process of {model}": partial(attacks.model_pids, model=model) for model in (*DEMO_MODELS, ECHO)},
     "the supervisor's guard": attacks.watchdog,
 }
 STANDING: dict[str, Find] = {
     **PROCESSES,
-    "all stubs": attacks.stubs,
+    "all model processes": attacks.model_pids,
     "the whole box": attacks.all_processes,
 }
 
@@ -49,14 +49,20 @@ def make_faults() -> Iterator[Fault]:
     for name, find in PROCESSES.items():
         # Callers' connections break with the process that holds them.
         allowed = frozenset({RESET, "502"} if name.startswith("nginx") else ())
-        if FULL or name in ("nginx's worker", "a stub of yolov5"):
+        if FULL or name in ("nginx's worker", "a process of yolov5"):
             yield Fault(
                 f"{name} killed", make_kill(find), model_of(name), allowed=allowed, unnoticed=waits(name)
             )
     for name, find in STANDING.items():
         seconds = round(choice.uniform(1, 10 if FULL else 3), 1)
-        stall = make_stall(find, seconds, every=name in ("all stubs", "the whole box"))
-        if FULL or name in ("a stub of resnet", f"a stub of {ECHO}", "all stubs", "Triton", "the whole box"):
+        stall = make_stall(find, seconds, every=name in ("all model processes", "the whole box"))
+        if FULL or name in (
+            "a process of resnet",
+            f"a process of {ECHO}",
+            "all model processes",
+            "Triton",
+            "the whole box",
+        ):
             title = f"{name} stopped for {seconds:g} s"
             yield Fault(title, stall, model_of(name), seconds, unnoticed=FULL and waits(name))
 

@@ -18,7 +18,7 @@ from tests.support.faults.attack import (
     all_processes,
     attack,
     make_stall,
-    stubs,
+    model_pids,
 )
 from tests.support.faults.inputs import JSON, Sample, v2_numbers, with_golden_answers
 from tests.support.load import dispatch_body
@@ -84,10 +84,15 @@ def samples(box: RunningBox) -> list[Sample]:
     "fault",
     [
         *(
-            Fault(f"the stub of {model}", make_stall(partial(stubs, model=model), STALL_S), model, STALL_S)
+            Fault(
+                f"the process of {model}",
+                make_stall(partial(model_pids, model=model), STALL_S),
+                model,
+                STALL_S,
+            )
             for model in ("echo", "relay", "parts")
         ),
-        Fault("all stubs", make_stall(stubs, STALL_S, every=True), "chain", STALL_S),
+        Fault("all model processes", make_stall(model_pids, STALL_S, every=True), "chain", STALL_S),
         Fault("the whole box", make_stall(all_processes, STALL_S, every=True), "chain", STALL_S),
     ],
     ids=lambda fault: fault.name,

@@ -183,8 +183,8 @@ def test_many_busy_models_use_a_bounded_number_of_threads_and_metrics(admission_
 
 def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: AdmissionBox) -> None:
     """Nobody waits in the stalled model's queue."""
-    stub = admission_box.box.pid("/echo/1/model.py")
-    os.kill(stub, signal.SIGSTOP)
+    process = admission_box.box.pid("/echo/1/model.py")
+    os.kill(process, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
     with Load(admission_box.box.port, ECHO_BODY, path=path, retry_delay_s=0.05).start(
         callers=40, requests_each=2
@@ -200,7 +200,7 @@ def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: 
             )
         finally:
             with suppress(ProcessLookupError):  # the box has already killed it
-                os.kill(stub, signal.SIGCONT)
+                os.kill(process, signal.SIGCONT)
         stalled_load.join()
     assert quiet_load.outcomes == {"200": 100}
     # The body lacks its tensor: a 400 shows that Triton has processed the request.

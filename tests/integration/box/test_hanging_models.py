@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.faults.attack import stubs, triton
+from tests.support.faults.attack import model_pids, triton
 from tests.support.tritons import DecoupledModel, Model
 
 DEADLINE_S, MODEL_TIMEOUT_S = 3, 4
@@ -108,7 +108,7 @@ def hang_up_after(box: RunningBox, model: str, number: float, seconds: float) ->
 
 
 def processes(box: RunningBox) -> dict[str, list[int]]:
-    return {name: stubs(box, name) for name in NAMES}
+    return {name: model_pids(box, name) for name in NAMES}
 
 
 def hangs(box: RunningBox) -> dict[str, float]:

@@ -371,8 +371,8 @@ def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: Mult
     """Triton itself would wait for the dead process for ever."""
     endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
     endpoint.load_successfully("two", endpoint.platform.write_flat("two", multiplying_model(3)))
-    stub = endpoint.box.pid("/models/one/1/model.py")
-    os.kill(stub, signal.SIGKILL)
+    process = endpoint.box.pid("/models/one/1/model.py")
+    os.kill(process, signal.SIGKILL)
     # The box may be loading it again at this moment.
     wait_until(lambda: endpoint.unload("one").status_code == 200, description="the unload")
     assert (endpoint.names(), endpoint.infer_y("two")) == (["two"], [3, 6])

@@ -25,8 +25,8 @@ from tests.support.faults.attack import (
     make_kill,
     make_small_repository,
     make_stall,
+    model_pids,
     small_samples,
-    stubs,
     triton,
 )
 from tests.support.faults.inputs import Sample, v2_numbers, with_golden_answers
@@ -72,7 +72,7 @@ def test_no_request_fails_while_a_model_is_loaded_again(box: RunningBox, samples
     before = triton(box), box.metric("trireme_model_reloads_total", model="echo")
     repeats = box.metric("trireme_repeated_calls_total", model="echo")
     row = attack(
-        box, samples, Fault("killed", make_kill(partial(stubs, model="echo")), "echo", unnoticed=True)
+        box, samples, Fault("killed", make_kill(partial(model_pids, model="echo")), "echo", unnoticed=True)
     )
     assert not row.misses(), row
     assert box.metric("trireme_repeated_calls_total", model="echo") > repeats
@@ -81,28 +81,28 @@ def test_no_request_fails_while_a_model_is_loaded_again(box: RunningBox, samples
 
 
 def test_a_process_that_stands_still_is_not_replaced(box: RunningBox, samples: list[Sample]) -> None:
-    before = sorted(stubs(box)), triton(box)
-    stall = make_stall(partial(stubs, model="echo"), 3.0)
+    before = sorted(model_pids(box)), triton(box)
+    stall = make_stall(partial(model_pids, model="echo"), 3.0)
     row = attack(box, samples, Fault("stopped for 3 s", stall, "echo", 3.0, unnoticed=True))
     assert not row.misses(), row
-    assert (sorted(stubs(box)), triton(box)) == before
+    assert (sorted(model_pids(box)), triton(box)) == before
 
 
 def test_no_request_fails_while_one_of_two_instances_is_gone(box: RunningBox, samples: list[Sample]) -> None:
-    first = stubs(box, "pair")[0]
+    first = model_pids(box, "pair")[0]
     row = attack(
         box, samples, Fault("killed", lambda _: os.kill(first, signal.SIGKILL), "pair", unnoticed=True)
     )
     assert not row.misses(), row
-    wait_until(lambda: len([pid for pid in stubs(box, "pair") if pid != first]) >= 2)
+    wait_until(lambda: len([pid for pid in model_pids(box, "pair") if pid != first]) >= 2)
 
 
 def test_a_short_pause_of_the_whole_box_replaces_nothing(box: RunningBox, samples: list[Sample]) -> None:
     box.wait_ready()
-    before = sorted(stubs(box)), triton(box)
+    before = sorted(model_pids(box)), triton(box)
     row = attack(box, samples, Fault("0.6 s", make_stall(all_processes, 0.6, every=True), seconds=0.6))
     assert row.is_sound, row
-    assert (sorted(stubs(box)), triton(box)) == before
+    assert (sorted(model_pids(box)), triton(box)) == before
 
 
 def test_a_request_that_crashes_its_model_ends_alone(box: RunningBox) -> None:
@@ -142,7 +142,7 @@ def test_a_model_that_stays_away_is_named_to_its_callers_and_by_ping(impatient_b
     script = Path(box.environment["TRIREME_MODEL_REPOSITORY"]) / "broken" / "1" / "model.py"
     source = script.read_text()
     script.write_text("raise RuntimeError('no')\n")
-    os.kill(stubs(box, "broken")[0], signal.SIGKILL)
+    os.kill(model_pids(box, "broken")[0], signal.SIGKILL)
     answer = send(box, "broken", 30)
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
     assert "this has lasted for more than 2 s" in answer.json()["error"]

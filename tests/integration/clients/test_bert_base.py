@@ -14,8 +14,8 @@ import pytest
 from sm.client import Client, TensorClient
 from sm.client.tasks.text import minimum_length
 from sm.errors import StartError, WrongPayload
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.repository.manifest import Manifest, Profile, Source, Tool, now
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload

@@ -17,8 +17,8 @@ from sm.build.samples import InProcess
 from sm.client import Client, Triton
 from sm.client.images import decode
 from sm.errors import StartError
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings

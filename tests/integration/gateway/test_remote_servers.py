@@ -13,8 +13,8 @@ from chalicelib.remote_servers import RemoteServers, Tls
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import NotReady, StartError
-from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
+from sm.triton.triton_errors import Failed
 
 
 def test_several_addresses_become_one_target_that_grpc_balances() -> None:

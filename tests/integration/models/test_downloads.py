@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.models.downloads import CHUNK_BYTES, CONNECTIONS, PART, RANGE_BYTES
-from sm.models.sources import PART_LIFE_S, Sources, held
+from sm.models.fetch.downloads import CHUNK_BYTES, CONNECTIONS, PART, RANGE_BYTES
+from sm.models.fetch.model_cache import PART_LIFE_S, ModelCache, held
 from sm.settings import HERE
 from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import wait_until
@@ -89,7 +89,7 @@ def digest_of(folder: Path) -> str:
 
 
 def start_fetch(source: str, cache: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "sm.models.sources", source, str(cache)]
+    command = [sys.executable, "-m", "sm.models.fetch.model_cache", source, str(cache)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -142,7 +142,7 @@ def test_a_changed_object_starts_anew(host: Host, tmp_path: Path) -> None:
     host.put(1)
     interrupt(host, tmp_path / "cache", "cut")
     expected = host.put(2, SIZE + 2**20)
-    sources = Sources(tmp_path / "cache", print)
+    sources = ModelCache(tmp_path / "cache", print)
     assert digest_of(sources.fetch(host.source)) == expected
     assert sources.fetched_bytes > SIZE + 2**20
 
@@ -162,7 +162,7 @@ def test_an_object_that_changes_under_a_fetch_is_not_taken(host: Host, tmp_path:
     assert fetch.returncode == 1, output
     assert ("PreconditionFailed" if host.url else "has changed") in output.splitlines()[-1]
     assert list((cache / "folders").iterdir()) == []
-    assert digest_of(Sources(cache, print).fetch(host.source)) == expected
+    assert digest_of(ModelCache(cache, print).fetch(host.source)) == expected
 
 
 @pytest.mark.parametrize("host", ["https"], indirect=True)
@@ -170,7 +170,7 @@ def test_a_wrong_digest_leaves_nothing_that_is_used_later(host: Host, tmp_path: 
     expected, archive = host.put(1), (tmp_path / "site/model.tar.gz").read_bytes()
     wanted = hashlib.sha256(archive).hexdigest()
     host.put(2, SIZE + 2**20)
-    sources = Sources(tmp_path / "cache", print)
+    sources = ModelCache(tmp_path / "cache", print)
     with pytest.raises(StartError, match="another SHA-256"):
         sources.fetch(f"{host.source}#sha256={wanted}")
     assert list((tmp_path / "cache/objects").iterdir()) == []
@@ -183,7 +183,7 @@ def test_what_nobody_goes_on_with_is_removed_after_a_week(host: Host, tmp_path: 
     host.put(1)
     interrupt(host, tmp_path / "cache", "cut")
     (part,) = (tmp_path / "cache/objects").glob(f"*{PART}")
-    sources = Sources(tmp_path / "cache", print)
+    sources = ModelCache(tmp_path / "cache", print)
     sources.remove_leftovers()
     assert part.exists()
     os.utime(part, (0, time.time() - PART_LIFE_S - 60))
@@ -204,11 +204,11 @@ def prefixes(aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
 ROOM_SCRIPT = """
 import json, os, time
 from pathlib import Path
-from sm.models.sources import Sources, held
+from sm.models.fetch.model_cache import ModelCache, held
 
 root = Path({root!r})
 def fetch(name):
-    sources = Sources(root, lambda line: None)
+    sources = ModelCache(root, lambda line: None)
     return sources.fetch(f"s3://inputs/{{name}}/"), sources.removed_bytes
 folders = {{}}
 for age, name in ((300, "one"), (200, "two"), (100, "three")):
@@ -237,15 +237,15 @@ def test_the_least_recently_used_repository_that_no_box_uses_makes_room(
 
 
 def test_joined_sources_are_held_too(prefixes: None, tmp_path: Path) -> None:
-    sources = Sources(tmp_path, print)
+    sources = ModelCache(tmp_path, print)
     one = sources.fetch("s3://inputs/one/")
     (tmp_path / "own" / "other").mkdir(parents=True)
     joined = sources.fetch(f"s3://inputs/one/,{tmp_path / 'own'}")
     for folder in (one, joined):
         os.utime(folder, (0, 0))
     with held(joined, tmp_path):
-        assert list(Sources(tmp_path, print)._idle_folders()) == []
-    assert set(Sources(tmp_path, print)._idle_folders()) == {one, joined}
+        assert list(ModelCache(tmp_path, print)._idle_folders()) == []
+    assert set(ModelCache(tmp_path, print)._idle_folders()) == {one, joined}
 
 
 @pytest.mark.exhaustive
@@ -284,7 +284,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 
 disk, source, go = Path({disk!r}), {source!r}, Path({go!r})
-command = [sys.executable, "-m", "sm.models.sources", source, str(disk / "cache")]
+command = [sys.executable, "-m", "sm.models.fetch.model_cache", source, str(disk / "cache")]
 fetch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 while not go.exists():
     time.sleep(0.05)

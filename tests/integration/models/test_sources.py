@@ -18,9 +18,9 @@ import pytest
 
 from sm.errors import StartError
 from sm.http.s3 import S3Uri
-from sm.models.downloads import PART, Remote
-from sm.models.origins import read_s3, shown
-from sm.models.sources import SourceHolds, Sources, main
+from sm.models.fetch.addresses import read_s3, shown
+from sm.models.fetch.downloads import PART, Remote
+from sm.models.fetch.model_cache import CacheHolds, ModelCache, main
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
 
@@ -49,7 +49,7 @@ def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Pat
     s3 = client(s3_url)
     for name in ("a/config.pbtxt", "a/1/model.onnx"):
         s3.put_object(Bucket="inputs", Key=f"models/{name}", Body=b"old")
-    sources = Sources(tmp_path / "cache", print)
+    sources = ModelCache(tmp_path / "cache", print)
     first = sources.fetch("s3://inputs/models/")
     assert (first / "a/1/model.onnx").read_bytes() == b"old"
     assert sources.fetch("s3://inputs/models/") == first
@@ -63,7 +63,7 @@ def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Pat
 def test_an_archive_in_s3_is_unpacked(s3_url: str, tmp_path: Path) -> None:
     path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
     client(s3_url).put_object(Bucket="inputs", Key="model.tar.gz", Body=path.read_bytes())
-    folder = Sources(tmp_path / "cache", print).fetch("s3://inputs/model.tar.gz")
+    folder = ModelCache(tmp_path / "cache", print).fetch("s3://inputs/model.tar.gz")
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
 
 
@@ -72,7 +72,7 @@ def test_an_archive_in_s3_is_unpacked(s3_url: str, tmp_path: Path) -> None:
 )
 def test_what_does_not_exist_leaves_nothing(source: str, s3_url: str, tmp_path: Path) -> None:
     with pytest.raises(StartError):
-        Sources(tmp_path, print).fetch(source)
+        ModelCache(tmp_path, print).fetch(source)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folders", "lock", "objects"]
 
 
@@ -91,7 +91,7 @@ def test_an_archive_is_unpacked_where_tarfile_has_no_filters(
         extract(self, member, path, set_attrs)
 
     monkeypatch.setattr(tarfile.TarFile, "extract", extract_as_old)
-    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    folder = ModelCache(tmp_path / "cache", print).fetch(str(path))
     files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
     assert {name: file.stat().st_mode & 0o7777 for name, file in files.items()} == {
         "a/1/model.py": 0o644,
@@ -115,7 +115,7 @@ def test_an_archive_is_unpacked_where_tarfile_has_no_filters(
 def test_a_hostile_archive_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
     path = archive(tmp_path / "model.tar.gz", (name, kind))
     with pytest.raises(StartError):
-        Sources(tmp_path / "cache", print).fetch(str(path))
+        ModelCache(tmp_path / "cache", print).fetch(str(path))
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
@@ -131,7 +131,7 @@ def test_hard_links_in_an_archive_are_unpacked(tmp_path: Path) -> None:
             member.type, member.size = kind, len(content)
             member.linkname = "a/model.onnx" if kind == tarfile.LNKTYPE else ""
             tar.addfile(member, io.BytesIO(content))
-    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    folder = ModelCache(tmp_path / "cache", print).fetch(str(path))
     assert (folder / "b/model.onnx").read_bytes() == b"one"
     # tar -r adds a newer entry of the same name, which must not change the files that were linked to the older one.
     assert (folder / "a/model.onnx").read_bytes() == b"another"
@@ -148,7 +148,7 @@ def test_a_hard_link_to_anything_but_an_earlier_file_is_refused(tmp_path: Path, 
             member.type, member.linkname = kind, target
             tar.addfile(member)
     with pytest.raises(StartError):
-        Sources(tmp_path / "cache", print).fetch(str(path))
+        ModelCache(tmp_path / "cache", print).fetch(str(path))
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
@@ -156,7 +156,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(StartError):
-        Sources(tmp_path / "cache", print).fetch(str(path))
+        ModelCache(tmp_path / "cache", print).fetch(str(path))
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
@@ -168,14 +168,14 @@ def test_an_object_that_changes_while_it_is_fetched_is_not_taken(s3_url: str, tm
     read = functools.partial(read_s3, s3, S3Uri("inputs", "changing"), old)
     (tmp_path / "objects").mkdir()
     with pytest.raises(StartError, match="PreconditionFailed"):
-        Sources(tmp_path, print)._download([Remote("old", old, 3, read)])
+        ModelCache(tmp_path, print)._download([Remote("old", old, 3, read)])
     assert {file.suffix for file in (tmp_path / "objects").iterdir()} <= {PART}
 
 
 def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) -> None:
     one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
     (tmp_path / "two" / "b").mkdir(parents=True)
-    sources = Sources(tmp_path / "cache", print)
+    sources = ModelCache(tmp_path / "cache", print)
     folder = sources.fetch(f"{one},{tmp_path / 'two'}")
     assert {path.name for path in folder.iterdir()} == {"a", "b"}
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
@@ -188,7 +188,7 @@ def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) 
 
 def test_an_unknown_kind_of_address_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="does not start with"):
-        Sources(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
+        ModelCache(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         source = f"https://name:sec%40ret@localhost:{server.server_port}/moved.tar.gz"
-        folder = Sources(tmp_path / "cache", print).fetch(source)
+        folder = ModelCache(tmp_path / "cache", print).fetch(source)
         server.shutdown()
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
     basic = "Basic " + base64.b64encode(b"name:sec@ret").decode()
@@ -292,7 +292,7 @@ def test_https_is_fetched_once_and_only_with_the_right_digest(
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"https://localhost:{server.server_port}/m.tar.gz"
-        sources = Sources(tmp_path / "cache", print)
+        sources = ModelCache(tmp_path / "cache", print)
         with pytest.raises(StartError):
             sources.fetch(f"{url}#sha256={'0' * 64}")
         folder = sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}")
@@ -308,17 +308,17 @@ def idle_folders(root: Path) -> set[str]:
     """The folders that would be removed to make room, all of them unused for long."""
     for folder in (root / "folders").iterdir():
         os.utime(folder, (0, 0))
-    return {folder.name for folder in Sources(root, print)._idle_folders()}
+    return {folder.name for folder in ModelCache(root, print)._idle_folders()}
 
 
 def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -> None:
     one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
     two = archive(tmp_path / "two.tar.gz", ("b/1/model.onnx", tarfile.REGTYPE))
     root = tmp_path / "cache"
-    joined = Sources(root, print).fetch(f"{one},{two}")
+    joined = ModelCache(root, print).fetch(f"{one},{two}")
     every = {folder.name for folder in (root / "folders").iterdir()}
     assert len(every) == 3
-    holds = SourceHolds(root)
+    holds = CacheHolds(root)
     holds.keep({"first": (joined / "a",), "other": (joined / "a", tmp_path)})
     target = (joined / "b").resolve().parent.name
     assert idle_folders(root) == {target}

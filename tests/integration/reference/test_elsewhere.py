@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.plugins import registry
+from sm.plugins import discovery
 from tests.support.pages import code_blocks
 
 WEIGHTS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -28,7 +28,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         file.parent.mkdir(parents=True)
         file.write_text(code)
         np.save(file.with_name("weights.npy"), WEIGHTS)
-    built = registry.build((folder / "code",), NoTriton(), folder)  # type: ignore[arg-type]
+    built = discovery.find_clients((folder / "code",), NoTriton(), folder)  # type: ignore[arg-type]
     for client in built.clients.values():
         client.setup()
     return dict(built.clients)

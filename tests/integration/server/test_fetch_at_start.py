@@ -298,7 +298,7 @@ def test_two_boxes_that_start_on_one_cache_fetch_once(site: Site, repository: Pa
     command = [
         sys.executable,
         "-m",
-        "sm.models.sources",
+        "sm.models.fetch.model_cache",
         f"{site.url}/model.tar.gz#sha256={digest}",
         "cache",
     ]

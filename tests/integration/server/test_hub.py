@@ -33,7 +33,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def fetch(source: str, cache: Path) -> tuple[bool, Any]:
     """Return True and the result, or False and the sentence. The library reads HF_ENDPOINT when it is imported."""
-    command = [sys.executable, "-m", "sm.models.sources", source, str(cache)]
+    command = [sys.executable, "-m", "sm.models.fetch.model_cache", source, str(cache)]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     line = done.stdout.splitlines()[-1]
     return (True, json.loads(line)) if done.returncode == 0 else (False, line)

@@ -17,7 +17,7 @@ from botocore.exceptions import EventStreamError
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.faults.attack import stubs, triton
+from tests.support.faults.attack import model_pids, triton
 from tests.support.runtime_client import runtime_client
 from tests.support.tritons import ParallelModel
 
@@ -164,7 +164,7 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("victim", [stubs, triton], ids=["its model's process", "Triton"])
+@pytest.mark.parametrize("victim", [model_pids, triton], ids=["its model's process", "Triton"])
 def test_a_stream_ends_with_an_error_when_its_server_dies(
     box: RunningBox, victim: Callable[[RunningBox], list[int]]
 ) -> None:

@@ -15,8 +15,8 @@ from sm.errors import ClientFailed
 from sm.invocation import Invocation
 from sm.metrics import DURATIONS
 from sm.models.found_clients import models_of
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource
-from sm.plugins.registry import check
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
 from sm.triton.transport import Transport
@@ -87,7 +87,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     http = create_router(
         triton.settings, triton.box, models_of({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.invocation"):
+    with caplog.at_level(logging.INFO, "sm.router.running_invocation"):
         response = http.post(
             "/invocations",
             json={"modelname": "pipeline", "payload": {"rows": 2}},

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sm.triton.call_failures import Failed
+from sm.triton.triton_errors import Failed
 from sm.triton.wire import (
     ACK,
     DATA,

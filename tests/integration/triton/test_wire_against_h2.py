@@ -29,8 +29,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import DeadlinePassed, ModelFailed
 from sm.triton import wire
-from sm.triton.call_failures import Failed
 from sm.triton.channel import OPTIONS, Channel
+from sm.triton.triton_errors import Failed
 from sm.triton.wire import ConnectionPool
 from tests.integration.triton.h2_server import OPENING, Call, Script, h2_server, message
 

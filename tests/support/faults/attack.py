@@ -124,7 +124,7 @@ def triton(box: RunningBox) -> list[int]:
     return box.pids("tritonserver --")
 
 
-def stubs(box: RunningBox, model: str = "") -> list[int]:
+def model_pids(box: RunningBox, model: str = "") -> list[int]:
     """Return the python backend's processes, of one model or of all."""
     found = box.pids("triton_python_backend_stub")
     return [pid for pid in found if f"/{model}/" in command_line(pid)] if model else found

@@ -10,7 +10,7 @@ import pytest
 
 from sm.client.base import Client
 from sm.client.hugging_face import ALL, OTHER, PIPELINES, pipeline_of
-from sm.client.tasks import TASKS
+from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
 from sm.models.found_clients import models_of
 from sm.router.classify import Classifier, DispatchRequest, Message, TritonRequest

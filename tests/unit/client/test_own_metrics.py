@@ -13,7 +13,7 @@ import pytest
 from sm.client.base import Client
 from sm.client.own_metrics import MAX_NUMBERS, Metrics, setting_up
 from sm.errors import ClientFailed, StartError
-from sm.plugins import registry
+from sm.plugins import discovery
 from tests.support.client_sources import EmptyTriton, write_client
 
 
@@ -205,10 +205,10 @@ class Other(Client):
 def test_a_metric_that_is_made_before_setup_is_an_error_at_start(tmp_path: Path) -> None:
     write_client(tmp_path, "early", METRIC_IN_INIT)
     with pytest.raises(StartError, match="outside of setup"):
-        registry.build((tmp_path,), EmptyTriton(), Path("/nowhere"))
+        discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere"))
 
 
 def test_a_client_may_use_the_attribute_for_something_else(tmp_path: Path) -> None:
     write_client(tmp_path, "other", OWN_ATTRIBUTE)
-    clients = registry.build((tmp_path,), EmptyTriton(), Path("/nowhere")).clients
+    clients = discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere")).clients
     assert clients["other"].inference(None) == 1

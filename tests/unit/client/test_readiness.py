@@ -15,7 +15,7 @@ from sm.client import readiness
 from sm.client.base import Client
 from sm.client.readiness import MAX_SENTENCE, Question, Readiness, ask
 from sm.errors import NotReady, StartError
-from sm.plugins import registry
+from sm.plugins import discovery
 from sm.run_state import Box, read_unready, unready_file
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton, write_client
@@ -170,13 +170,13 @@ class One(Client):
 def test_what_is_not_a_method_is_an_error_at_start(tmp_path: Path, ready: str) -> None:
     write_client(tmp_path, "one", READY_CLIENT.format(ready=ready))
     with pytest.raises(StartError, match="ready must be a method"):
-        registry.build((tmp_path,), EmptyTriton(), Path("/nowhere"))
+        discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere"))
 
 
 def test_a_client_is_asked_before_its_first_request_if_it_has_the_method(tmp_path: Path) -> None:
     write_client(tmp_path, "away", READY_CLIENT.format(ready="def ready(self): return 'away'"))
     write_client(tmp_path, "plain", READY_CLIENT.format(ready="def setup(self): self.ready = None"))
-    clients = registry.build((tmp_path,), EmptyTriton(), Path("/nowhere")).clients
+    clients = discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere")).clients
     assert "away" in clients["away"].unready
     assert clients["plain"].unready == ""
     assert clients["plain"].readiness is None

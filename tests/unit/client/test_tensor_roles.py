@@ -12,7 +12,7 @@ from sm.client import ImagePayload, ModelMetadata, TensorClient, TensorMetadata,
 from sm.client.base import batch_of
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
-from sm.plugins.registry import choose_model, is_served
+from sm.plugins.checks import choose_model, is_served
 from tests.support.client_sources import EmptyTriton
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]

@@ -25,8 +25,8 @@ from sm.client.images import decode
 from sm.client.payloads import RequestContext
 from sm.client.tasks.detection import Objects, detect_objects
 from sm.errors import StartError
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg
 from trireme_tools.prepare.demo import prepare

@@ -13,7 +13,7 @@ from sm.models.holds import Holds, alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare
-from sm.plugins.registry import Found
+from sm.plugins.discovery import Found
 
 
 class Both:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sm.errors import BadInput, StartError
-from sm.plugins import registry
+from sm.plugins import discovery
 from sm.plugins.loading import discover
 from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
 from sm.repository.models import is_script
@@ -44,7 +44,7 @@ class NoTriton:
 
 
 def load(folder: Path, name: str) -> Any:
-    return registry.build((folder,), NoTriton(), folder).clients[name]  # type: ignore[arg-type]
+    return discovery.find_clients((folder,), NoTriton(), folder).clients[name]  # type: ignore[arg-type]
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -114,6 +114,6 @@ def test_two_of_the_articles_classes_each_import_a_base_of_their_own(tmp_path: P
         (tmp_path / name / "base.py").write_text(f"class Base:\n    word = {name!r}\n")
         text = "from base import Base\nclass Mine(Base):\n    def inference(self, text): return self.word\n"
         (tmp_path / name / "client.py").write_text(text)
-    clients = registry.build((tmp_path,), NoTriton(), tmp_path).clients  # type: ignore[arg-type]
+    clients = discovery.find_clients((tmp_path,), NoTriton(), tmp_path).clients  # type: ignore[arg-type]
     answers = {name: client.inference(PictureOrText(text="")) for name, client in clients.items()}
     assert answers == {"one": "one", "two": "two"}

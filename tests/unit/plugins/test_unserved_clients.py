@@ -12,7 +12,7 @@ from sm.errors import NotReady
 from sm.models import found_clients
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
-from sm.plugins import registry
+from sm.plugins.discovery import Found, find_clients
 from tests.support.client_sources import EmptyTriton, write_client
 
 CLIENT_OF_LATE_MODEL = """
@@ -44,10 +44,10 @@ class ChangingTriton(EmptyTriton):
         return super().metadata(model, version)
 
 
-def build(folder: Path, triton: ChangingTriton, text: str = CLIENT_OF_LATE_MODEL) -> registry.Found:
+def build(folder: Path, triton: ChangingTriton, text: str = CLIENT_OF_LATE_MODEL) -> Found:
     """Find the client as a worker does that starts while no model is served."""
     write_client(folder / "c", "late_client", text)
-    return registry.build((folder / "c",), triton, Path("/nowhere"), skip_broken=True)
+    return find_clients((folder / "c",), triton, Path("/nowhere"), skip_broken=True)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
     tmp_path: Path, triton: ChangingTriton
 ) -> None:
     loader = FoundLoader(build(tmp_path, triton))
-    found_anew = registry.Found({})
+    found_anew = Found({})
 
     class CheckedDuringAReload(ChangingTriton):
         def metadata(self, model: str, version: str = "") -> ModelMetadata:

@@ -18,7 +18,8 @@ from sm.errors import StartError
 from sm.http.messages import PNG, Answer
 from sm.models.found_clients import FoundLoader, models_of
 from sm.models.table import Models
-from sm.plugins.registry import Found, UncheckedClient
+from sm.plugins.checks import UncheckedClient
+from sm.plugins.discovery import Found
 from sm.router.capture import (
     MAX_EVENT_BYTES,
     MAX_HELD_BYTES,

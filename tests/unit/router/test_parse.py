@@ -14,7 +14,7 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.models.found_clients import FoundLoader, models_of
 from sm.models.table import Models, Row, Served, Table
-from sm.plugins.registry import Found
+from sm.plugins.discovery import Found
 from sm.router.classify import (
     Classifier,
     DispatchRequest,

@@ -16,9 +16,9 @@ from gunicorn.http.errors import InvalidChunkSize
 from sm.client import Client, TextPayload
 from sm.models.found_clients import models_of
 from sm.router.classify import Classifier
-from sm.router.invocation import LogSample
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
+from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter

@@ -16,10 +16,10 @@ from sm.metrics import MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton import answer_guard, server
 from sm.triton.answer_guard import AnswerGuard, HangWatch
-from sm.triton.call_failures import translate_status
 from sm.triton.generation import MAX_HEARTBEAT_AGE_S, REPORTED, SETTLING_S, SharedGeneration, now
 from sm.triton.python_models import PythonModels, Reach
 from sm.triton.reports import Report
+from sm.triton.triton_errors import translate_status
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from sm.errors import (
 )
 from sm.invocation import Invocation, Patience, Suspicion, Ticket, begin, end
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.calls import MAX_TRITON_CRASHES, RESERVATION_S, Calls
+from sm.triton.calls import Calls
 from sm.triton.generation import (
     SERVES,
     STARTS_AGAIN,
@@ -31,6 +31,7 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
+from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S
 
 
 @pytest.fixture

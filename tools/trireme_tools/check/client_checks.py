@@ -25,7 +25,7 @@ from sm.client.results import Picture
 from sm.commands.golden import SCORE_TOLERANCE, TOLERANCE_PX, differences
 from sm.errors import CommandError, TriremeError
 from sm.metrics import DURATIONS
-from sm.plugins import registry
+from sm.plugins import checks
 from sm.router.answers import dumps
 from sm.router.dispatch import validate_payload
 from trireme_tools.check import payload_mutations
@@ -162,7 +162,7 @@ def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:
     """Describe tensors that the client names and its model lacks, or has in another type or shape."""
     if not isinstance(client, TensorClient) or metadata.name != client.model:
         return
-    for sentence in registry.differences(client, metadata):
+    for sentence in checks.differences(client, metadata):
         served = {**metadata.inputs, **metadata.outputs}
         named_tensors = {**client.inputs, **client.outputs}
         other = any(

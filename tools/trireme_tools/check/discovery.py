@@ -13,8 +13,8 @@ from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata
 from sm.commands.local_boxes import fetch
 from sm.commands.selftest import find_sources
 from sm.errors import CommandError
+from sm.plugins.checks import choose_model
 from sm.plugins.loading import ClientSource, discover
-from sm.plugins.registry import choose_model
 from sm.repository import models
 from sm.server.startup import choose_repository
 from sm.settings import Settings

@@ -15,8 +15,8 @@ from typing import cast
 from sm.client.base import Client, Triton
 from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
+from sm.plugins.checks import ModelMissing, check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import ModelMissing, check
 from sm.repository import overlay
 from sm.repository.machine import Machine
 from sm.run_state import Box, shared_bytes

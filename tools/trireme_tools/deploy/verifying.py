@@ -11,8 +11,8 @@ from typing import Any
 
 from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
+from sm.plugins.discovery import select_sources
 from sm.plugins.loading import discover, discover_tasks
-from sm.plugins.registry import select_sources
 from sm.run_state import CODE
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account

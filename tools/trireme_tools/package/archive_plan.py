@@ -10,8 +10,8 @@ from typing import Any
 
 from sm.errors import CommandError
 from sm.models.staging import CONFIG, rename_config
+from sm.plugins.discovery import find_differences
 from sm.plugins.loading import ClientSource, discover
-from sm.plugins.registry import find_differences
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model, is_own

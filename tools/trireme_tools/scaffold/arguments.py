@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sm.client.tasks import TASKS
+from sm.client.tasks.task_table import TASKS
 from sm.settings import Settings
 
 

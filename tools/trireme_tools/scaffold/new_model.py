@@ -24,9 +24,9 @@ from sm.client.tasks.sound import EXAMPLE_SOUND
 from sm.client.tasks.task_file import TASK_FILE, task_class
 from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
-from sm.models.origins import checkpoint_files
+from sm.models.fetch.addresses import checkpoint_files
+from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.server.checkpoint.files import read_json

@@ -16,8 +16,8 @@ import yaml
 import trireme_tools
 from sm import __version__
 from sm.errors import CommandError
+from sm.models.fetch.addresses import REMOTE
 from sm.models.memory_room import needed_bytes
-from sm.models.origins import REMOTE
 from sm.repository.models import read as read_repository
 from sm.settings import Settings
 from trireme_tools.deploy.gpu_hosts import gpus

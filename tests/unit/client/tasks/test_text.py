@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from sm.client.base import TensorClient
-from sm.client.tasks import TASKS
+from sm.client.tasks.task_table import TASKS
 from sm.errors import StartError, WrongPayload
 from tests.support.task_models import LAYER, TABLE, VECTOR, WORDS, load_task, write_text_model
 

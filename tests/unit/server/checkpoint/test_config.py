@@ -12,9 +12,9 @@ import pytest
 import transformers
 from transformers import PretrainedConfig
 
-from sm.client.tasks import TASKS
+from sm.client.tasks.task_table import TASKS
 from sm.server import hugging_face
-from sm.server.checkpoint.generation import GENERATION
+from sm.server.checkpoint.generation_config import GENERATION
 from sm.server.checkpoint.pictures import FILE
 from tests.support.checkpoint_fields import CONFIG
 

@@ -11,9 +11,9 @@ from sm.client.base import Client
 from sm.errors import ClientFailed
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
-from sm.plugins import registry
-from sm.plugins.registry import Found
-from sm.plugins.reloading import Reloader
+from sm.plugins import discovery
+from sm.plugins.client_reload import Reloader
+from sm.plugins.discovery import Found
 from tests.support.client_sources import EmptyTriton, write_client
 
 HELLO = """
@@ -38,7 +38,7 @@ class LiveModels(Models):
 
     def __init__(self, folder: Path, report_folder: Path) -> None:
         self.found = FoundLoader(Found({}))
-        build = partial(registry.build, (folder,), EmptyTriton(), Path("/nowhere"), True)
+        build = partial(discovery.find_clients, (folder,), EmptyTriton(), Path("/nowhere"), True)
         self.reloader = Reloader(build, (folder,), report_folder, self.found.put)
         super().__init__(self.found)
 

@@ -15,7 +15,7 @@ from sm.errors import (
     Unavailable,
     UnknownModel,
 )
-from sm.triton.call_failures import sentence, translate_client_status, translate_status
+from sm.triton.triton_errors import sentence, translate_client_status, translate_status
 
 GRPC_STATUSES = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),

@@ -3,7 +3,7 @@
 What is in the cache is complete: a file or folder gets its name when all of it is there. Names are digests of
 where something is from and which version it is, so a second start fetches only what has changed.
 
-``python -m sm.models.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON;
+``python -m sm.models.fetch.model_cache SOURCE CACHE`` prints its progress, and last the repository as JSON;
 ``… --list SOURCE`` the names of the folders below a prefix in S3.
 """
 
@@ -27,9 +27,18 @@ from http import HTTPStatus
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.models import origins
-from sm.models.downloads import CHUNK_BYTES, PART, Interrupted, Part, Progress, Remote, Report, download
-from sm.models.origins import shown
+from sm.models.fetch import addresses
+from sm.models.fetch.addresses import shown
+from sm.models.fetch.downloads import (
+    CHUNK_BYTES,
+    PART,
+    BrokenConnection,
+    Part,
+    Progress,
+    Remote,
+    Report,
+    download,
+)
 from sm.repository.cache import sha256
 from sm.repository.models import is_own
 from sm.tracing.variables import are_traces_on
@@ -43,7 +52,7 @@ FOLDERS = "folders"
 MAX_ENTRIES = 100_000
 
 
-class Sources:
+class ModelCache:
     """Model repositories below ``root``, which several boxes may share."""
 
     def __init__(self, root: Path, report: Report) -> None:
@@ -85,15 +94,15 @@ class Sources:
 
     def _fetch_one(self, source: str) -> Path:
         try:
-            if source.startswith(origins.HTTPS):
+            if source.startswith(addresses.HTTPS):
                 return self._fetch_https(source)
-            if source.startswith((origins.S3, origins.HUB)):
+            if source.startswith((addresses.S3, addresses.HUB)):
                 return self._fetch_listing(source)
-        except Interrupted as error:
+        except BrokenConnection as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
         if "://" in source:
-            raise StartError(f"{shown(source)} does not start with {', '.join(origins.REMOTE)}.")
-        if source.endswith(origins.ARCHIVE):
+            raise StartError(f"{shown(source)} does not start with {', '.join(addresses.REMOTE)}.")
+        if source.endswith(addresses.ARCHIVE):
             return self._unpacked(sha256(Path(source)), source, lambda: Path(source))
         return Path(source).absolute()
 
@@ -109,7 +118,7 @@ class Sources:
                     both = f"{path.name} of {shown(homes[path.name])} and {path.name} of {shown(part)}"
                     raise StartError(f"{both} are two models of one name.")
                 places[path.name], homes[path.name] = path, part
-        target = self._folders / origins.digest(*map(str, places.values()))
+        target = self._folders / addresses.digest(*map(str, places.values()))
         return self._linked(places, target, os.symlink)
 
     def _linked(self, files: Mapping[str, Path], target: Path, link: Callable[[Path, Path], object]) -> Path:
@@ -151,8 +160,8 @@ class Sources:
                 part.unlink()
 
     def _fetch_listing(self, source: str) -> Path:
-        listing = (origins.list_s3 if source.startswith(origins.S3) else origins.list_hub)(source)
-        if source.endswith(origins.ARCHIVE):
+        listing = (addresses.list_s3 if source.startswith(addresses.S3) else addresses.list_hub)(source)
+        if source.endswith(addresses.ARCHIVE):
             return self._unpacked(
                 listing.version, source, lambda: self._download(listing.remotes.values())[0]
             )
@@ -182,8 +191,8 @@ class Sources:
         if wanted and self._archive_folder(wanted).is_dir():
             return self._archive_folder(wanted)
         try:
-            with origins.opened(url, origins.FIRST_BYTE) as answer:
-                remote, version = origins.find_https(url, answer)
+            with addresses.opened(url, addresses.FIRST_BYTE) as answer:
+                remote, version = addresses.find_https(url, answer)
                 identity = wanted or version
                 if identity and self._archive_folder(identity).is_dir():
                     return self._archive_folder(identity)
@@ -192,10 +201,10 @@ class Sources:
                 elif answer.status == HTTPStatus.OK:
                     file = self._save(answer)
                 else:
-                    with origins.opened(url) as whole:
+                    with addresses.opened(url) as whole:
                         file = self._save(whole)
-        except origins.HTTP_ERRORS as error:
-            raise StartError(f"{shown(url)} cannot be fetched: {origins.explain(error)}.") from None
+        except addresses.HTTP_ERRORS as error:
+            raise StartError(f"{shown(url)} cannot be fetched: {addresses.explain(error)}.") from None
         if wanted and sha256(file) != wanted:
             file.unlink()
             raise StartError(f"{shown(url)} has another SHA-256 than {wanted}.")
@@ -213,11 +222,11 @@ class Sources:
                 progress.add(len(chunk))
         self.fetched_bytes += progress.done
         if size and progress.done != size:
-            raise Interrupted(f"it ended after {progress.done:,} of {size:,} bytes")
+            raise BrokenConnection(f"it ended after {progress.done:,} of {size:,} bytes")
         return file
 
     def _archive_folder(self, identity: str) -> Path:
-        return self._folders / origins.digest("archive", identity)
+        return self._folders / addresses.digest("archive", identity)
 
     def _unpacked(self, identity: str, source: str, get: Callable[[], Path]) -> Path:
         """Return the content of an archive of regular files and folders; ``get`` returns the archive."""
@@ -318,7 +327,7 @@ def _path_inside(name: str) -> str:
 @contextlib.contextmanager
 def held(repository: Path, root: Path) -> Iterator[None]:
     """Keep a repository that was fetched into ``root`` from being removed to make room."""
-    holds = SourceHolds(root)
+    holds = CacheHolds(root)
     holds.keep({"repository": (repository, *repository.iterdir())})
     try:
         yield
@@ -326,7 +335,7 @@ def held(repository: Path, root: Path) -> Iterator[None]:
         holds.keep({})
 
 
-class SourceHolds:
+class CacheHolds:
     """Keeps folders that were fetched into ``root`` from being removed to make room.
 
     A hold is a shared lock, which the kernel releases when the process dies.
@@ -377,13 +386,13 @@ def main(arguments: Sequence[str]) -> int:
 
     source, root = arguments
     began = time.time_ns()
-    sources = Sources(Path(root), say)
+    cache = ModelCache(Path(root), say)
     try:
         if source == "--list":
-            say(json.dumps(origins.list_folders(root)))
+            say(json.dumps(addresses.list_folders(root)))
             return 0
-        repository = sources.fetch(source)
-    except (StartError, Interrupted) as error:
+        repository = cache.fetch(source)
+    except (StartError, BrokenConnection) as error:
         say(shown(str(error)))
         return 1
     except Exception as error:
@@ -394,8 +403,8 @@ def main(arguments: Sequence[str]) -> int:
         # Imported only here, as it brings OpenTelemetry.
         from sm.tracing.exporter import write_span
 
-        write_span("fetch", began, {"trireme.source": shown(source), "trireme.bytes": sources.fetched_bytes})
-    result = {"bytes": sources.fetched_bytes, "removed_bytes": sources.removed_bytes}
+        write_span("fetch", began, {"trireme.source": shown(source), "trireme.bytes": cache.fetched_bytes})
+    result = {"bytes": cache.fetched_bytes, "removed_bytes": cache.removed_bytes}
     say(json.dumps({"repository": str(repository), **result}))
     return 0
 

@@ -16,7 +16,7 @@ from sm.errors import (
     WrongPayload,
     as_trireme_error,
 )
-from sm.router.invocation import MAX_REASON_CHARACTERS, LogSample, line_level, reason_of
+from sm.router.running_invocation import MAX_REASON_CHARACTERS, LogSample, line_level, reason_of
 
 
 @pytest.fixture(autouse=True)

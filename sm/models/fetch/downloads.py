@@ -33,7 +33,7 @@ COUNT = struct.Struct("<Q")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Interrupted(Exception):
+class BrokenConnection(Exception):
     """A connection broke; the next attempt may succeed."""
 
 
@@ -46,7 +46,7 @@ class Remote:
         version: Tells it from other objects that have had this name.
         size: Bytes.
         read: Yields the bytes of this version from an offset to another, which is not included. Raises
-            :class:`Interrupted` if the connection breaks.
+            :class:`BrokenConnection` if the connection breaks.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Progress:
                     f"fetched {self.done / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s, {left / 1e6:,.1f} MB left"
                 )
 
-    def interrupt(self, error: Interrupted) -> None:
+    def interrupt(self, error: BrokenConnection) -> None:
         """Report an attempt that has failed; raise ``error`` if nothing has come for long."""
         silent_s = time.monotonic() - self._newest
         if silent_s > PATIENCE_S:
@@ -127,7 +127,7 @@ class Part:
                 try:
                     self._copy(file, number, progress, stopped)
                     break
-                except Interrupted as error:
+                except BrokenConnection as error:
                     progress.interrupt(error)
                     stopped.wait(RETRY_PAUSE_S)
         finally:
@@ -151,7 +151,7 @@ class Part:
             _write(file, COUNT.pack(self._counts[number]), self._remote.size + COUNT.size * number)
             progress.add(len(chunk))
         if position != end:
-            raise Interrupted(f"it ended after {position:,} of {self._remote.size:,} bytes")
+            raise BrokenConnection(f"it ended after {position:,} of {self._remote.size:,} bytes")
 
     def finish(self) -> None:
         """Give a complete object its name."""
@@ -164,7 +164,7 @@ def download(parts: Sequence[Part], report: Report) -> int:
     """Download objects; return how many bytes have come.
 
     Raises:
-        Interrupted: A host does not answer, or has ended its answers early.
+        BrokenConnection: A host does not answer, or has ended its answers early.
     """
     progress, stopped = Progress(report, sum(part.left for part in parts)), threading.Event()
     for part in parts:

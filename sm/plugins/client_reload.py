@@ -18,8 +18,8 @@ from typing import Protocol
 
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError
+from sm.plugins.discovery import Found
 from sm.plugins.loading import ClientSource
-from sm.plugins.registry import Found
 from sm.polling import Poll
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
-from sm.plugins import registry
+from sm.plugins.checks import differences
+from sm.plugins.discovery import Found, NameTaken, check_name, find_clients
 from sm.plugins.loading import discover, load
-from sm.plugins.registry import Found, NameTaken, check_name
 from sm.plugins.toolkit import code_imports as modules
 from sm.settings import HERE, Settings
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
@@ -36,7 +36,7 @@ def forget_modules(tmp_path: Path) -> Iterator[None]:
 
 def build(repository: Path, *folders: Path, skip: bool = False) -> Found:
     """Find the clients of a box; those of the repository are in its ``code`` folder."""
-    return registry.build(folders, EmptyTriton(), repository, skip)
+    return find_clients(folders, EmptyTriton(), repository, skip)
 
 
 def answers(found: Found) -> dict[str, object]:
@@ -248,9 +248,9 @@ def test_tensors_that_differ_from_the_served_model_are_reported(
     served = ModelMetadata(
         "m", ("1",), 8, {inputs[0]: TensorMetadata(*inputs)}, {outputs[0]: TensorMetadata(*outputs)}
     )
-    differences = list(registry.differences(ClientWithTensors(EmptyTriton(), Path(), Path()), served))
-    assert bool(differences) == bool(difference)
-    assert all(difference in found for found in differences)
+    found = list(differences(ClientWithTensors(EmptyTriton(), Path(), Path()), served))
+    assert bool(found) == bool(difference)
+    assert all(difference in sentence for sentence in found)
 
 
 SCRIPT = "import words\n\ndef model_fn(folder):\n    return words.WORD\n"

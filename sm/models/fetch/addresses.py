@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from sm.errors import NotReady, StartError
 from sm.http.s3 import SCHEME, S3Uri, is_passing, open_client, to_trireme_error
-from sm.models.downloads import CHUNK_BYTES, CONNECTIONS, Interrupted, Remote
+from sm.models.fetch.downloads import CHUNK_BYTES, CONNECTIONS, BrokenConnection, Remote
 
 #: Seconds.
 READ_TIMEOUT_S = 6
@@ -133,7 +133,7 @@ def _open_s3(source: str) -> tuple[Any, S3Uri]:
 
 @contextlib.contextmanager
 def _s3_errors(uri: S3Uri) -> Iterator[None]:
-    """Raise :class:`Interrupted` if another attempt may succeed, else :class:`StartError`."""
+    """Raise :class:`BrokenConnection` if another attempt may succeed, else :class:`StartError`."""
     try:
         yield
     except StartError:
@@ -141,7 +141,7 @@ def _s3_errors(uri: S3Uri) -> Iterator[None]:
     except Exception as error:
         known = to_trireme_error(error, uri)
         if isinstance(known, NotReady):
-            raise Interrupted(str(known)) from None
+            raise BrokenConnection(str(known)) from None
         raise StartError(f"{uri} cannot be fetched: {known}.") from None
 
 
@@ -244,7 +244,7 @@ def read_https(url: str, etag: str, secrets: Mapping[str, str], start: int, end:
     except HTTP_ERRORS as error:
         if isinstance(error, ValueError) or (isinstance(error, HTTPError) and not is_passing(error.code)):
             raise StartError(f"{shown(url)} cannot be fetched: {explain(error)}.") from None
-        raise Interrupted(explain(error)) from None
+        raise BrokenConnection(explain(error)) from None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 from transformers import GenerationConfig
 
 from sm.errors import CommandError
-from sm.server.checkpoint.generation import GENERATION, generation
+from sm.server.checkpoint.generation_config import GENERATION, generation
 
 ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1}
 

@@ -1,4 +1,4 @@
-"""Translate a failed call to Triton: the error for the caller, and whether its region may be reused.
+"""What Triton's errors mean: the caller's error, and whether Triton has finished with the request.
 
 A text of Triton's has the caller's words in it: the request's id, names of tensors, what a model quotes. So a
 text means something only if it has the code and the whole form of one of :data:`RULES`, from its beginning to
