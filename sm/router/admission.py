@@ -58,20 +58,20 @@ class _Waiter:
 
 
 class _Model:
-    """A model's state; ``served`` includes borrowed slots, ``requests`` does not."""
+    """A model's requests: how many are served, and those that wait."""
 
-    __slots__ = ("name", "queue", "requests", "seconds", "served")
+    __slots__ = ("name", "queue", "seconds", "served")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.served = self.requests = 0
+        self.served = 0
         self.queue: deque[_Waiter] = deque()
         #: The decaying mean of the seconds that a request is served; 0 if it is not known.
         self.seconds = 0.0
 
     def wait_before(self, position: int) -> float:
         """Estimate the seconds until the request at this position of the queue is served."""
-        return self.seconds * position / max(1, self.requests)
+        return self.seconds * position / max(1, self.served)
 
 
 class FairGate:
@@ -91,7 +91,7 @@ class FairGate:
         #: Models with requests; and models with a queue, the one whose last turn is longest ago first.
         self._models: dict[str, _Model] = {}
         self._waiting: OrderedDict[str, _Model] = OrderedDict()
-        #: Places in use, borrowed ones included; and requests that are served or wait.
+        #: Places in use, and requests that are served or wait.
         self._places_in_use = self._requests = 0
 
     @property
@@ -146,30 +146,9 @@ class FairGate:
         with self._lock:
             model = self._models[name]
             self._requests -= 1
-            model.requests -= 1
             if seconds:
                 model.seconds += (seconds - model.seconds) * (NEWEST_SHARE if model.seconds else 1.0)
             self._release(model)
-
-    def borrow(self, name: str) -> bool:
-        """Take a further slot for a request that has one, if its model may have it and no request waits."""
-        with self._lock:
-            model = self._models[name]
-            if model.queue or not self._may_serve(model):
-                return False
-            self._serve(model, is_borrowed=True)
-            return True
-
-    def is_wanted_back(self, name: str) -> bool:
-        """True if the model should return a borrowed slot, because a request needs it."""
-        with self._lock:
-            model = self._models[name]
-            return bool(model.queue) or model.served > max(1, self._places - self._places_in_use + 1)
-
-    def give_back(self, name: str) -> None:
-        """Give back a borrowed slot."""
-        with self._lock:
-            self._release(self._models[name])
 
     def _wait(self, model: _Model, waiter: _Waiter, limit: Invocation | None) -> None:
         """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
@@ -183,7 +162,6 @@ class FairGate:
                     self._requests -= 1
                 elif waiter.outcome == "admitted":
                     self._requests -= 1
-                    model.requests -= 1
                     self._release(model)
             if isinstance(error, DeadlinePassed) and model.seconds:
                 # It did not get to its model, so it may come again when fewer wait.
@@ -206,10 +184,8 @@ class FairGate:
         model = self._models[name] = _Model(name)
         return model
 
-    def _serve(self, model: _Model, is_borrowed: bool = False) -> None:
+    def _serve(self, model: _Model) -> None:
         model.served += 1
-        if not is_borrowed:
-            model.requests += 1
         self._places_in_use += 1
         metrics.served(model.name).inc()
 
@@ -269,12 +245,11 @@ class FairGate:
 class Admission:
     """The slot of one request. Without a ``gate`` no slot is needed: something else limits the request."""
 
-    __slots__ = ("_gate", "_lender", "_model", "_since")
+    __slots__ = ("_gate", "_model", "_since")
 
     def __init__(self, gate: FairGate | None) -> None:
         self._gate = gate
-        #: The model of the slot, and that of borrowed ones, which may be given back later.
-        self._model = self._lender = ""
+        self._model = ""
         self._since = 0.0
 
     def enter(self, model: str, limit: Callable[[], Invocation | None] = current) -> None:
@@ -300,19 +275,3 @@ class Admission:
             yield
         finally:
             self._since = time.monotonic()
-
-    def borrow(self) -> bool:
-        """Borrow a slot for another thread of this request; False if none is free."""
-        if self._gate is None or not self._model:
-            return True
-        self._lender = self._model
-        return self._gate.borrow(self._lender)
-
-    def is_wanted_back(self) -> bool:
-        """True if a thread with a borrowed slot should end, because another request waits for the slot."""
-        return self._gate is not None and bool(self._lender) and self._gate.is_wanted_back(self._lender)
-
-    def give_back(self) -> None:
-        """Give back a borrowed slot."""
-        if self._gate is not None and self._lender:
-            self._gate.give_back(self._lender)

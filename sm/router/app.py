@@ -27,7 +27,7 @@ from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
-from sm.router.records import OrderedRunner
+from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample, record_overdue
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
@@ -98,16 +98,13 @@ def pipeline_of(
     )
     upstream = Upstream(box.http_port, settings.timeout, calls, settings.max_body)
     chosen = lru_cache(maxsize=256)(partial(chosen_outputs, box.served))
-    # The gate, not the executors, decides how many threads a model has.
-    gate = FairGate(settings.threads, settings.queue)
     return Pipeline(
         models,
         classifier,
         Triton(upstream, models, readiness, chosen if settings.caches_responses else None),
         calls,
-        OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
-        OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
-        gate,
+        OrderedMap(ThreadPoolExecutor(settings.threads, "records"), settings.threads),
+        FairGate(settings.threads, settings.queue),
         sessions,
         settings.longest_stream - settings.timeout,
         capture,

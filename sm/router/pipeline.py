@@ -35,7 +35,7 @@ from sm.router.classify import (
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
 from sm.router.once import OnceNotes
-from sm.router.records import OrderedRunner, answer_lines, run_records
+from sm.router.records import OrderedMap, answer_lines, run_records
 from sm.router.running_invocation import RunningInvocation
 from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
@@ -61,10 +61,8 @@ class Pipeline:
     triton: Triton
     #: Refuses answers that may be another request's, and decides what is made again.
     calls: Calls
-    #: Runs the records of lists.
-    records: OrderedRunner
-    #: Runs lines. Its threads are not those of ``records``: lines that wait for their records could take all.
-    lines: OrderedRunner
+    #: Runs the records of lists, and lines.
+    records: OrderedMap
     #: Admits requests by model; None if every request runs at once.
     gate: FairGate | None = None
     #: None if sessions are off.
@@ -174,7 +172,7 @@ class Pipeline:
             with DECODED.reserve(estimate_parsed_bytes(line)):
                 return self._run(invocation, self.classifier.parse_line(line, request, invocation))
 
-        answer = answer_lines(request, answer_line, self.lines, invocation, invocation.slot)
+        answer = answer_lines(request, answer_line, self.records, invocation)
         if request.session is not None:
             answer.headers = {SESSION_ID: request.session.id}
         invocation.records = answer.read().count(b"\n") + 1
@@ -211,14 +209,12 @@ class Pipeline:
             return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
         if request.pipeline is not None:
             negotiate(request.accept_header, (JSON,))  # before the model runs
-            results = run_records(
-                request, invocation, lambda result: result, fail_request, self.records, invocation.slot
-            )
+            results = run_records(request, invocation, lambda result: result, fail_request, self.records)
             return write_pipeline(request, list(results))
         if not request.many:
             return write(request, run_record(request, invocation))
         encode = record_encoder(request)
-        records = run_records(request, invocation, encode, encode_failure, self.records, invocation.slot)
+        records = run_records(request, invocation, encode, encode_failure, self.records)
         return write_list(request, records, invocation)
 
     def _confirm(self, invocation: Invocation) -> None:

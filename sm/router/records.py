@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from itertools import chain, islice
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
@@ -19,12 +19,11 @@ from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
-from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
 from sm.router.dispatch import note_crash, raise_crash, run_record, to_error, validate_payload
 
-#: Batches for each thread that may be submitted before the oldest has its results.
+#: Batches of a request that may be submitted, for each thread, before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
 #: Items of a batch. Quick items share a batch, because submitting one may cost more than running it.
 MAX_BATCH = 16
@@ -38,62 +37,19 @@ Result = TypeVar("Result")
 EncodedResult = TypeVar("EncodedResult")
 
 
-class _Batches(Generic[Item, Result]):
-    """The batches of one request that have not begun, and the number of threads that run them.
+class OrderedMap:
+    """Maps items to results, in order, on threads that all requests of a worker share.
 
-    The first thread uses the request's own slot; each other thread needs a borrowed one.
-    """
+    The request's own thread runs the next batch if none of them has begun it. So a list goes on by itself
+    while others keep all of them busy, and an item may be a list of its own.
 
-    def __init__(self, max_threads: int, admission: Admission) -> None:
-        self._max_threads, self._admission = max_threads, admission
-        self._lock = threading.Lock()
-        self._ready: deque[tuple[list[Item], Future[Result]]] = deque()
-        self._threads, self._own_place_in_use = 0, False
-
-    def put(self, batch: list[Item]) -> Future[Result]:
-        future: Future[Result] = Future()
-        with self._lock:
-            self._ready.append((batch, future))
-        return future
-
-    def add_thread(self) -> bool | None:
-        """Count another thread; return True if its slot is borrowed, None if there is no thread to add."""
-        with self._lock:
-            if self._threads >= self._max_threads or not self._ready:
-                return None
-            is_borrowed = self._own_place_in_use
-            if is_borrowed and not self._admission.borrow():
-                return None
-            self._own_place_in_use = True
-            self._threads += 1
-            return is_borrowed
-
-    def take(self, is_borrowed: bool) -> tuple[list[Item], Future[Result]] | None:
-        """Take the next batch. None ends the thread: there is none, or another request needs its slot."""
-        with self._lock:
-            if self._ready and not (is_borrowed and self._admission.is_wanted_back()):
-                return self._ready.popleft()
-            self._threads -= 1
-            if is_borrowed:
-                self._admission.give_back()
-            else:
-                self._own_place_in_use = False
-            return None
-
-    def clear(self) -> None:
-        with self._lock:
-            self._ready.clear()
-
-
-class OrderedRunner:
-    """Runs items on ``executor``, with at most ``threads`` of its threads for each request.
-
-    If the request has a slot, each thread but the first borrows one of the model, and gives it back when
-    another request waits for it. So a long list does not block others.
+    Args:
+        executor: The threads.
+        threads: How many it has.
     """
 
     def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor, self._threads, self._max_waiting = executor, threads, MAX_BATCHES_PER_THREAD * threads
+        self._executor, self._max_waiting = executor, MAX_BATCHES_PER_THREAD * threads
 
     def run(
         self,
@@ -101,7 +57,6 @@ class OrderedRunner:
         work: Callable[[Item], Result],
         when_late: Callable[[], Result],
         invocation: Invocation,
-        slot: Admission | None = None,
     ) -> Iterator[Result]:
         """Yield the results of ``work`` in the order of ``items``.
 
@@ -113,9 +68,8 @@ class OrderedRunner:
         """
         source, context = iter(items), contextvars.copy_context()
         stopped = threading.Event()
-        batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads, slot or Admission(None))
 
-        def run_batch(batch: list[Item]) -> tuple[list[Result], float]:
+        def run_batch(batch: Sequence[Item]) -> tuple[list[Result], float]:
             started, results = time.perf_counter(), []
             for item in batch:
                 if stopped.is_set():
@@ -126,15 +80,7 @@ class OrderedRunner:
                     results.append(context.copy().run(work, item))
             return results, time.perf_counter() - started
 
-        def run_batches(is_borrowed: bool) -> None:
-            while batch_and_future := batches.take(is_borrowed):
-                batch, future = batch_and_future
-                try:
-                    future.set_result(run_batch(batch))
-                except BaseException as error:  # SystemExit too: a client may call sys.exit.
-                    future.set_exception(error)
-
-        waiting: deque[Future[tuple[list[Result], float]]] = deque()
+        waiting: deque[tuple[list[Item], Future[tuple[list[Result], float]]]] = deque()
         size = 1
         try:
             while True:
@@ -143,12 +89,11 @@ class OrderedRunner:
                     and len(waiting) < self._max_waiting
                     and (batch := list(islice(source, size)))
                 ):
-                    waiting.append(batches.put(batch))
+                    waiting.append((batch, self._executor.submit(run_batch, batch)))
                 if not waiting:
                     break
-                while (is_borrowed := batches.add_thread()) is not None:
-                    self._executor.submit(run_batches, is_borrowed)
-                results, seconds = waiting.popleft().result()
+                batch, future = waiting.popleft()
+                results, seconds = run_batch(batch) if future.cancel() else future.result()
                 size = min(2 * size, MAX_BATCH) if seconds < QUICK_BATCH_S else 1
                 invocation.check_caller()
                 yield from results
@@ -159,7 +104,8 @@ class OrderedRunner:
                 yield when_late()
         finally:
             stopped.set()
-            batches.clear()
+            for _, future in waiting:
+                future.cancel()
 
 
 def run_records(
@@ -167,19 +113,17 @@ def run_records(
     invocation: Invocation,
     encode: Callable[[object], EncodedResult],
     fail: Callable[[TriremeError], EncodedResult],
-    runner: OrderedRunner,
-    slot: Admission | None = None,
+    threads: OrderedMap,
 ) -> Iterator[EncodedResult]:
     """Yield the encoded result of each record, in order.
 
     Args:
         request: The request.
         invocation: Its scope.
-        encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
+        encode: Runs as soon as a record has its result: the encoded form is often smaller,
             and a hundred thousand results would not fit into memory.
         fail: Returns what stands for a record that failed; raises if none may.
-        runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
-        slot: That of the request.
+        threads: Runs several records at a time, so that Triton's dynamic batching has something to batch.
     """
     numbers = range(len(request.records))
 
@@ -193,7 +137,7 @@ def run_records(
         def run_group(group: Sequence[int]) -> list[EncodedResult]:
             return run_together(request, invocation, group, encode, fail)
 
-        results: Iterator[list[EncodedResult]] = runner.run(groups, run_group, list, invocation, slot)
+        results: Iterator[list[EncodedResult]] = threads.run(groups, run_group, list, invocation)
         return chain.from_iterable(
             group_results or [fail_late() for _ in group]
             for group, group_results in zip(groups, results, strict=True)
@@ -208,7 +152,7 @@ def run_records(
                 record.fail(error)
                 return fail(error)
 
-    return runner.run(numbers, run_one, fail_late, invocation, slot)
+    return threads.run(numbers, run_one, fail_late, invocation)
 
 
 def run_together(
@@ -274,19 +218,16 @@ LINES_PER_CHECK = 2**14
 def answer_lines(
     request: LinesRequest,
     answer_line: Callable[[Message], Answer],
-    runner: OrderedRunner,
+    threads: OrderedMap,
     invocation: Invocation,
-    slot: Admission | None = None,
 ) -> Answer:
     """Answer each line, in order and several at a time; a line that failed gets ``{"error", "code"}``.
 
     Args:
         request: The lines.
         answer_line: Answers one.
-        runner: Runs the lines. It must not have the executor of the records: lines that wait for their
-            records could take all of its threads.
+        threads: Runs several lines at a time.
         invocation: The request's scope.
-        slot: That of the request.
 
     Raises:
         TooLarge: The body has too many lines.
@@ -306,7 +247,7 @@ def answer_lines(
     kind = negotiate(request.message.headers.get("accept", ""), (JSON_LINES, JSON, CSV))
     line_accept = CSV if kind == CSV else JSON
     lines = messages(request.message, line_accept)
-    records = runner.run(lines, answer, lambda: deadline_failure, invocation, slot)
+    records = threads.run(lines, answer, lambda: deadline_failure, invocation)
     if kind == JSON:
         body = join_records(records, invocation, b",\n", b"[", b"]")
     else:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,8 +16,7 @@ import pytest
 from sm import metrics
 from sm.errors import CallerGone, DeadlinePassed, Overloaded
 from sm.invocation import Invocation
-from sm.router.admission import MAX_MODELS, Admission, FairGate
-from sm.router.records import OrderedRunner
+from sm.router.admission import MAX_MODELS, FairGate
 
 MODEL_SHARE, QUEUE_LIMIT = 4, 6
 #: Seconds; only a hanging test waits this long.
@@ -249,41 +247,6 @@ def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
         assert (metrics.served(model).value, metrics.waiting(model).value) == (0, 0)
 
 
-def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_requests() -> None:
-    gate, first_may_end, rest_may_end = (
-        FairGate(MODEL_SHARE, QUEUE_LIMIT),
-        threading.Event(),
-        threading.Event(),
-    )
-    served_counts: list[int] = []
-
-    def work(item: int) -> int:
-        served_counts.append(counts(gate)[1])
-        (first_may_end if item < MODEL_SHARE else rest_may_end).wait(TIMEOUT_S)
-        return item
-
-    def run_list() -> list[int]:
-        admitted = Admission(gate)
-        admitted.enter("a")
-        results = list(runner.run(range(40), work, lambda: -1, Invocation(math.inf), admitted))
-        admitted.leave()
-        return results
-
-    with ThreadPoolExecutor(MODEL_SHARE) as executor, ThreadPoolExecutor(1) as caller:
-        runner = OrderedRunner(executor, MODEL_SHARE)
-        list_result = caller.submit(run_list)
-        wait_until(lambda: counts(gate)[1] == MODEL_SHARE)
-        # A second request of the model gets a slot as soon as a record is done, not after the list.
-        [waiting] = start_waiting(gate, "a", 1)
-        first_may_end.set()
-        wait_until(lambda: waiting.served)
-        assert not list_result.done()
-        rest_may_end.set()
-        waiting.end()
-        assert list_result.result(TIMEOUT_S) == list(range(40))
-    assert counts(gate) == (0, 0, 0)
-
-
 def train(gate: FairGate, seconds: float, requests: int = 40) -> None:
     """Let a model serve requests that take so long each."""
     for _ in range(requests):
@@ -352,13 +315,3 @@ def test_a_request_whose_model_became_slow_while_it_waited_is_refused_at_its_tur
         callers[0].end()
         wait_until(lambda: caller.outcome != "waiting")
         assert caller.outcome is Overloaded
-
-
-def test_borrowed_slots_make_a_model_not_look_faster(gate: FairGate) -> None:
-    train(gate, 10.0)
-    gate.enter("model")
-    while gate.borrow("model"):
-        pass
-    # One request has all the slots: the next one's turn comes after its 10 s, not after a quarter of them.
-    with pytest.raises(Overloaded):
-        gate.enter("model", lambda: Invocation(time.monotonic() + 15.0))

@@ -27,7 +27,7 @@ from sm.errors import (
 from sm.invocation import Invocation, current, running
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
-from sm.router.records import OrderedRunner, run_records
+from sm.router.records import OrderedMap, run_records
 
 
 class EchoParameters(Parameters):
@@ -113,7 +113,7 @@ class Dispatcher(NamedTuple):
     """Some clients, and the threads that run their records."""
 
     clients: Mapping[str, Client]
-    runner: OrderedRunner
+    runner: OrderedMap
 
 
 class FileSizeClient(Client):
@@ -140,7 +140,7 @@ def dispatcher() -> Iterator[Dispatcher]:
         clients[name].name = name
         clients[name].setup()
     with ThreadPoolExecutor(4) as pool:
-        yield Dispatcher(clients, OrderedRunner(pool, 4))
+        yield Dispatcher(clients, OrderedMap(pool, 4))
 
 
 def as_it_is(result: object) -> object:

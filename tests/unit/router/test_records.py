@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from sm.router.classify import LinesRequest, Message, RecordLimit
 from sm.router.records import (
     MAX_BATCH,
     MAX_BATCHES_PER_THREAD,
-    OrderedRunner,
+    OrderedMap,
     answer_lines,
     check_count,
     messages,
@@ -24,9 +25,9 @@ from sm.router.records import (
 
 
 @pytest.fixture
-def runner() -> Iterator[OrderedRunner]:
+def ordered_map() -> Iterator[OrderedMap]:
     with ThreadPoolExecutor(4) as pool:
-        yield OrderedRunner(pool, 4)
+        yield OrderedMap(pool, 4)
 
 
 def lines_message(body: bytes) -> Message:
@@ -47,13 +48,13 @@ def echo(line: Message) -> Answer:
     return Answer(line.body)
 
 
-def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: OrderedRunner) -> None:
+def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(ordered_map: OrderedMap) -> None:
     def answer_first_line_slowly(line: Message) -> Answer:
         time.sleep(0.05 if line.body == b"0" else 0)
         return Answer(line.body)
 
     body = b"\n".join(str(index).encode() for index in range(200))
-    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner, endless())
+    answer = answer_lines(lines_request(body), answer_first_line_slowly, ordered_map, endless())
     assert (answer.body, answer.content_type) == (body, JSON_LINES)
 
 
@@ -64,25 +65,25 @@ def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     assert line_messages[0].headers["accept"] == "application/json"
 
 
-def test_if_all_lines_fail_the_first_error_is_raised(runner: OrderedRunner) -> None:
+def test_if_all_lines_fail_the_first_error_is_raised(ordered_map: OrderedMap) -> None:
     def always_fail(line: Message) -> Answer:
         raise UnknownModel(f"no {line.body.decode()}")
 
     with pytest.raises(UnknownModel, match="no a"):
-        answer_lines(lines_request(b"a\nb"), always_fail, runner, endless())
+        answer_lines(lines_request(b"a\nb"), always_fail, ordered_map, endless())
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \n"], ids=["empty", "blank lines"])
-def test_a_body_without_a_line_is_an_error(runner: OrderedRunner, body: bytes) -> None:
+def test_a_body_without_a_line_is_an_error(ordered_map: OrderedMap, body: bytes) -> None:
     with pytest.raises(BadInput, match="no line"):
-        answer_lines(lines_request(body), echo, runner, endless())
+        answer_lines(lines_request(body), echo, ordered_map, endless())
 
 
 def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_count(
-    runner: OrderedRunner,
+    ordered_map: OrderedMap,
 ) -> None:
     body = b"\n\n1\n\n2\n\n3"
-    assert answer_lines(lines_request(body, RecordLimit(3)), echo, runner, endless()).body == b"1\n2\n3"
+    assert answer_lines(lines_request(body, RecordLimit(3)), echo, ordered_map, endless()).body == b"1\n2\n3"
     answered: list[Message] = []
 
     def record_line(line: Message) -> Answer:
@@ -90,22 +91,26 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
         return Answer(b"")
 
     with pytest.raises(TooLarge, match="more than 2 lines"):
-        answer_lines(lines_request(body, RecordLimit(2)), record_line, runner, endless())
+        answer_lines(lines_request(body, RecordLimit(2)), record_line, ordered_map, endless())
     assert answered == []
 
 
 @pytest.mark.parametrize("blank", [b"\n", b" \r\n"], ids=["line breaks", "white space"])
-def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: OrderedRunner, blank: bytes) -> None:
+def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(
+    ordered_map: OrderedMap, blank: bytes
+) -> None:
     body = blank * (25 * 2**20 // len(blank))
     started = time.process_time()
     with pytest.raises(BadInput, match="no line"):
-        answer_lines(lines_request(body, RecordLimit(1000)), echo, runner, endless())
-    assert answer_lines(lines_request(body + b"1", RecordLimit(1000)), echo, runner, endless()).body == b"1"
+        answer_lines(lines_request(body, RecordLimit(1000)), echo, ordered_map, endless())
+    assert (
+        answer_lines(lines_request(body + b"1", RecordLimit(1000)), echo, ordered_map, endless()).body == b"1"
+    )
     # A loop over the lines takes 7 s for each of the two; this takes 0.2 s.
     assert time.process_time() - started < 3
 
 
-def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: OrderedRunner) -> None:
+def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(ordered_map: OrderedMap) -> None:
     body = b"1\n" * 100_000
     for limit, error in (
         (Invocation(time.monotonic() + 60, lambda: True), CallerGone),
@@ -117,7 +122,7 @@ def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: Ord
 
 THREADS = 4
 #: Items that may have been started when the work is stopped.
-MAX_IN_FLIGHT = THREADS * MAX_BATCHES_PER_THREAD * MAX_BATCH
+MAX_IN_FLIGHT = (THREADS * MAX_BATCHES_PER_THREAD + 1) * MAX_BATCH
 
 
 class RecordingWork:
@@ -137,7 +142,7 @@ def result_after_deadline() -> int:
     return -1
 
 
-def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunner) -> None:
+def test_only_as_many_items_are_consumed_as_may_be_in_flight(ordered_map: OrderedMap) -> None:
     consumed: list[int] = []
 
     def items() -> Iterator[int]:
@@ -145,12 +150,12 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunn
             consumed.append(item)
             yield item
 
-    results = runner.run(items(), RecordingWork(), result_after_deadline, endless())
+    results = ordered_map.run(items(), RecordingWork(), result_after_deadline, endless())
     assert [next(results) for _ in range(1000)] == list(range(1000))
     assert len(consumed) <= 1000 + MAX_IN_FLIGHT + MAX_BATCH
 
 
-def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runner: OrderedRunner) -> None:
+def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(ordered_map: OrderedMap) -> None:
     work = RecordingWork(0.001)
 
     class CountedDeadline(Invocation):
@@ -159,17 +164,37 @@ def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runne
         def remaining(self) -> float:
             return 60.0 if len(work.started) < 50 else 0.0
 
-    results = list(runner.run(range(100_000), work, result_after_deadline, CountedDeadline(math.inf)))
+    results = list(ordered_map.run(range(100_000), work, result_after_deadline, CountedDeadline(math.inf)))
     started = set(work.started)
     # A thread may take an item before the deadline passes, and see afterwards that it has passed.
     assert results == [item if item in started else -1 for item in range(100_000)]
     assert 50 <= len(started) <= 50 + MAX_IN_FLIGHT
 
 
-def test_after_the_results_are_closed_no_item_is_started(runner: OrderedRunner) -> None:
+def test_after_the_results_are_closed_no_item_is_started(ordered_map: OrderedMap) -> None:
     work = RecordingWork(0.001)
-    results = runner.run(range(100_000), work, result_after_deadline, endless())
+    results = ordered_map.run(range(100_000), work, result_after_deadline, endless())
     next(results)
     results.close()  # type: ignore[attr-defined]
     time.sleep(0.1)
     assert len(work.started) <= MAX_IN_FLIGHT
+
+
+def test_lists_and_lists_in_lists_go_on_while_all_shared_threads_are_busy() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        ordered_map, is_released = OrderedMap(pool, 1), threading.Event()
+        pool.submit(is_released.wait)
+
+        def total(count: int) -> int:
+            return sum(ordered_map.run(range(count), RecordingWork(), result_after_deadline, endless()))
+
+        lists = ordered_map.run(range(40), total, result_after_deadline, endless())
+        assert list(lists) == [sum(range(count)) for count in range(40)]
+        is_released.set()
+
+
+def test_items_run_at_once() -> None:
+    both = threading.Barrier(2, timeout=10)
+    with ThreadPoolExecutor(2) as pool:
+        met = OrderedMap(pool, 2).run(range(2), lambda _: both.wait(), result_after_deadline, endless())
+        assert sorted(met) == [0, 1]

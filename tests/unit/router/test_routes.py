@@ -17,7 +17,7 @@ from sm.client import Client, TextPayload
 from sm.models.found_clients import models_of
 from sm.router.classify import Classifier
 from sm.router.pipeline import Pipeline
-from sm.router.records import OrderedRunner
+from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router, blueprint
@@ -54,15 +54,14 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
     calls = Calls(AnswerGuard(None))
-    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
+    with ThreadPoolExecutor(2) as pool:
         models = models_of(clients)
         pipeline = Pipeline(
             models,
             Classifier(models, "upper", max_records=100),
             Triton(Upstream(1, 5.0, calls), models),
             calls,
-            OrderedRunner(pool, 2),
-            OrderedRunner(lines, 2),
+            OrderedMap(pool, 2),
         )
         app = Router(pipeline, LogSample(), 1000, 5.0, 5.0, behind_nginx)
         app.register_blueprint(blueprint(app))

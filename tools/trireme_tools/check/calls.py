@@ -23,7 +23,7 @@ from sm.models.found_clients import models_of
 from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
-from sm.router.records import OrderedRunner, run_records
+from sm.router.records import OrderedMap, run_records
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0
@@ -77,7 +77,7 @@ class InProcessCaller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._runner = OrderedRunner(ThreadPoolExecutor(8, "records"), 8)
+        self._records = OrderedMap(ThreadPoolExecutor(8, "records"), 8)
         self._reasons = LastErrors(client)
         logger = logging.getLogger("sm.router.dispatch")
         logger.propagate = False
@@ -111,7 +111,7 @@ class InProcessCaller:
                 with stage(self.client.name, "encode"):
                     return encode_record(request.model, result)
 
-            records = run_records(request, invocation, encode, encode_failure, self._runner)
+            records = run_records(request, invocation, encode, encode_failure, self._records)
             return write_list(request, records, invocation)
         except TriremeError as error:
             return write_error(error, "check")
