@@ -3,8 +3,9 @@
     python -m venv build/mutants && build/mutants/bin/pip install 'cosmic-ray>=8.7,<9'
     build/mutants/bin/python bench/mutants.py [--faults 15] [MODULE ...]
 
-cosmic-ray changes one operator, number or keyword of a module at a time, and runs the tests below. The sample is the
-same for the same module: a changed module has another one. The working tree is changed while it runs, and put back.
+cosmic-ray changes one operator, number or keyword of a module at a time, and runs the tests below. The sample
+is the same for the same module: a changed module has another one. The working tree is changed while it runs,
+and put back.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pathlib import Path
 TESTS = {
     "sm/router/pipeline.py": "tests/unit/router",
     "sm/router/admission.py": "tests/unit/router",
-    "sm/triton/answer_guard.py": "tests/unit/triton/test_answer_guard.py tests/unit/triton/test_calls.py tests/unit/router",
+    "sm/triton/answer_guard.py": "tests/unit/triton/test_answer_guard.py tests/unit/triton/test_calls.py",
     "sm/triton/calls.py": "tests/unit/triton/test_calls.py tests/unit/triton/test_failures.py",
     "sm/triton/region_pool.py": "tests/unit/triton/test_regions.py tests/unit/triton/test_pool.py",
     "sm/triton/wire.py": "tests/unit/triton/test_hpack.py tests/integration/triton/test_wire_against_h2.py",
     "sm/server/supervisor/process_manager.py": "tests/unit/server/supervisor",
-    "sm/triton/onnx_cpu/engines.py": "tests/unit/triton/test_engine_choice.py tests/unit/build/test_options.py",
+    "sm/triton/onnx_cpu/engines.py": "tests/unit/triton/test_engine_choice.py",
     "sm/client/batches.py": "tests/unit/client/test_batches.py tests/unit/router/test_dispatch.py",
     "sm/server/access/keys.py": "tests/integration/access/test_keys.py",
 }
@@ -38,13 +39,17 @@ test-command = "{python} -m pytest -x -q -p no:cacheprovider {tests}"
 [cosmic-ray.distributor]
 name = "local"
 """
-#: Operators whose faults change nothing that runs: annotations (`X | None`), decorators for type checkers, `==` and
-#: `is` of the same enumeration.
-SILENT = ("core/ReplaceBinaryOperator_BitOr_%", "core/RemoveDecorator", "core/ReplaceComparisonOperator_%Eq_Is%")
+#: Operators whose faults change nothing that runs: annotations (`X | None`), decorators for type checkers,
+#: and `is` for `==` of the same enumeration.
+SILENT = (
+    "core/ReplaceBinaryOperator_BitOr_%",
+    "core/RemoveDecorator",
+    "core/ReplaceComparisonOperator_%Eq_Is%",
+)
 
 
 def try_faults(module: str, faults: int, python: str, folder: Path) -> tuple[int, int, list[str]]:
-    """Return how many of ``faults`` sampled faults the tests found, how many were tried, and the others' places."""
+    """Return how many of ``faults`` sampled ones were found, how many were tried, and the others' places."""
     name = module.replace("/", "_")
     configuration, session = folder / f"{name}.toml", folder / f"{name}.sqlite"
     configuration.write_text(CONFIGURATION.format(module=module, python=python, tests=TESTS[module]))
@@ -72,7 +77,8 @@ def try_faults(module: str, faults: int, python: str, folder: Path) -> tuple[int
     with sqlite3.connect(session) as database:
         rows = list(
             database.execute(
-                "select test_outcome, operator_name, start_pos_row from work_results join mutation_specs using (job_id)"
+                "select test_outcome, operator_name, start_pos_row"
+                " from work_results join mutation_specs using (job_id)"
             )
         )
     left = [f"{module}:{row} {operator}" for outcome, operator, row in rows if outcome == "SURVIVED"]
