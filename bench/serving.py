@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from sm.model_processes.generations import SharedGeneration
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from sm.triton import server
-from sm.triton.generation import SharedGeneration
 
 
 def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tuple[server.Command, Box]:

@@ -296,6 +296,13 @@ def born(pid: int) -> float:
     return int(fields[19]) / TICKS_PER_S if fields else 0.0
 
 
+#: The reason for a SIGKILL that no process of the box sent.
+OOM_KILLED = (
+    ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
+    "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
+)
+
+
 def describe_exit(status: int) -> str:
     """Describe in words how a process ended: its exit code, or minus the signal that killed it."""
     return f"exit code {status}" if status >= 0 else f"signal {-status} ({signal.Signals(-status).name})"

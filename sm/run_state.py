@@ -80,7 +80,7 @@ class Box:
     out_seconds: float = 5.0
     #: Seconds in which a model with a request must answer something.
     model_timeout: float = 60.0
-    #: The file of :class:`sm.triton.generation.SharedGeneration`; None if no supervisor runs.
+    #: The file of :class:`sm.model_processes.generations.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
     #: What came over the network before the start, and how long that took.
     fetched_bytes: int = 0
@@ -139,7 +139,7 @@ class Box:
     replacement_file = InRun("replace-triton")
     #: A named pipe: the supervisor writes to it while models must be loaded again.
     reloads_pipe = InRun("reloads.pipe")
-    #: A named pipe to the supervisor: a model's process is in doubt; see :mod:`sm.triton.reports`.
+    #: A named pipe to the supervisor: a model's process is in doubt; see :mod:`sm.model_processes.reports`.
     reports_pipe = InRun("reports.pipe")
     #: A file for each load of models that the control plane has begun.
     loads_folder = InRun("loads")

@@ -16,13 +16,14 @@ from sm.control.paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
+from sm.model_processes.generations import SharedGeneration
+from sm.model_processes.reloads import NeedsNewTriton, PublishedProcesses, Reloads
 from sm.models import memory_room
 from sm.models.fetch.model_cache import CacheHolds
 from sm.models.load_records import LoadRecords
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import NO_CLIENTS, Loader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
-from sm.models.reloads import NeedsNewTriton, PublishedProcesses, Reloads
 from sm.models.staging import Staging, renew
 from sm.models.versions import Versions
 from sm.plugins.loading import discover
@@ -33,7 +34,6 @@ from sm.run_state import Box, write_atomically
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.channel import Channel
-from sm.triton.generation import SharedGeneration
 from sm.triton.model_control import ModelControl
 
 #: Seconds that loading or unloading may take, as on the platform.

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import NotReady
+from sm.model_processes.generations import SharedGeneration
+from sm.model_processes.reloads import PublishedProcesses
 from sm.models.fetch.addresses import shown
 from sm.models.holds import last_used
 from sm.models.load_records import LoadRecord, LoadRecords
-from sm.models.reloads import PublishedProcesses
 from sm.models.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json, read_unready
 from sm.triton import server
-from sm.triton.generation import SharedGeneration
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0

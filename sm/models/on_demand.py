@@ -24,6 +24,7 @@ from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError,
 from sm.http.messages import SocketConnection
 from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
+from sm.model_processes.python_models import triton_pid
 from sm.models.fetch.addresses import is_prefix, shown
 from sm.models.holds import last_used, touch
 from sm.models.load_records import LoadRecord, LoadRecords
@@ -31,7 +32,6 @@ from sm.models.model_loader import PLAIN_NAME, Loader
 from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
 from sm.repository.models import may_be_model
 from sm.run_state import Box
-from sm.triton.python_models import triton_pid
 
 log = logging.getLogger(__name__)
 #: Models that are fetched and loaded at the same time.

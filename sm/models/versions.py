@@ -21,13 +21,13 @@ from typing import Any
 from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
+from sm.model_processes.python_models import CALL
 from sm.models.load_records import Canary, LoadRecord, State
 from sm.models.model_loader import Loader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.run_state import Box, read_json
-from sm.triton.python_models import CALL
 
 log = logging.getLogger(__name__)
 #: Seconds that somebody who asks for a new version waits while the repository is polled, which takes a fetch.

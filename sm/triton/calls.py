@@ -20,11 +20,12 @@ from typing import TypeVar
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
 from sm.invocation import Invocation, Patience, Ticket, current, wait
 from sm.metrics import REPEATS
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.model_processes.generations import SERVES, STOPPED, TRITON_ITSELF, now, slot
+from sm.model_processes.python_models import PythonModels
 from sm.polling import POLL_S, poll_until
 from sm.run_state import Box
-from sm.triton.answer_guard import AnswerGuard
-from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, now, slot
-from sm.triton.python_models import PythonModels
+from sm.triton import server
 from sm.triton.retries import RESERVATION_S, Failures, Step, next_step
 
 #: Seconds after which a call is sent although an instance is still missing, if another one serves.
@@ -64,7 +65,8 @@ class Calls:
         # Without a supervisor nothing comes back, and no call is sent again.
         waits = seconds if box.generation_file else 0.0
         loaded = box.served if box.catalog else None
-        guard = AnswerGuard.of(box, models)
+        last_end = partial(server.last_end, box.http_port, keys=box.http_keys)
+        guard = AnswerGuard.of(box, models, last_end)
         return cls(guard, lambda model: models.of(model).has_state, waits, box.run, loaded)
 
     def comes_again(self, model: str, version: str = "") -> bool:

@@ -14,7 +14,7 @@ from enum import Enum
 
 from sm.errors import Interrupted, ModelCrashed, NotReady, Refused, Unavailable
 from sm.invocation import Suspicion, Ticket
-from sm.triton.generation import TRITON_ITSELF, SharedGeneration
+from sm.model_processes.generations import TRITON_ITSELF, SharedGeneration
 
 #: Seconds that one check keeps new calls waiting, while others are sent alone.
 RESERVATION_S = 0.3

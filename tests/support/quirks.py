@@ -46,13 +46,13 @@ QUIRKS = (
     ),
     Quirk(
         "the load of a Python model whose process dies never ends",
-        "sm.server.supervisor.model_processes",
+        "sm.model_processes.search",
         "",
-        "unit/server/supervisor/test_model_processes.py",
+        "unit/model_processes/test_search.py",
     ),
     Quirk(
         "a model whose process died is reported as ready, and its requests fail",
-        "sm.models.reloads",
+        "sm.model_processes.reloads",
         "",
         "integration/models/test_reloads.py",
     ),

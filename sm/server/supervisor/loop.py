@@ -16,12 +16,14 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.hardware import memory_kills
+from sm.model_processes.generations import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration, now
+from sm.model_processes.monitor import ModelProcessMonitor
+from sm.model_processes.reports import Load, read_reports
+from sm.model_processes.search import ImportWatch, ModelProcess, ModelProcesses
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
 from sm.server.logs import GpuLines, LineSplitter, LoadLines, Log, Members
-from sm.server.supervisor.model_process_monitor import ModelProcessMonitor
-from sm.server.supervisor.model_processes import ImportWatch, ModelProcess, ModelProcesses
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
@@ -37,16 +39,14 @@ from sm.server.supervisor.process_manager import (
 from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals
 from sm.settings import Settings
 from sm.triton import server
-from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration, now
-from sm.triton.reports import Load, read_reports
 from sm.triton.shared_memory_cleanup import make_private
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
 #: processes of Python models, and at rest as often as they look at anything that wakes nobody.
 TICK_S, STEADY_TICK_S, REST_TICK_S = 0.05, PROCESS_POLL_INTERVAL_S, 1.0
-#: Seconds between two heartbeats for the workers; see sm.triton.generation. Triton may take a Python model
-#: process for dead that was stopped this soon after a request began, if the whole box was. At rest, so many
-#: seconds after the last request of a Python model, fewer heartbeats are enough.
+#: Seconds between two heartbeats for the workers; see sm.model_processes.generations. Triton may take a
+#: Python model's process for dead that was stopped this soon after a request began, if the whole box was.
+#: At rest, so many seconds after the last request of a Python model, fewer heartbeats are enough.
 HEARTBEAT_INTERVAL_S, REST_HEARTBEAT_INTERVAL_S, REST_S = 0.02, 0.2, 2.0
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5

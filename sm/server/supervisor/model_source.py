@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm.errors import BadInput, StartError
+from sm.model_processes import python_models
 from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
 from sm.models.fetch.model_cache import ModelCache, held
 from sm.models.staging import copy_archive
@@ -22,7 +23,7 @@ from sm.server.logs import Log
 from sm.server.startup import check_readable, choose_repository, find_repository
 from sm.server.supervisor.preparation import PlanBuilder, Preparation
 from sm.settings import ON_DEMAND, Settings
-from sm.triton import python_models, server
+from sm.triton import server
 
 #: Seconds between two lines of the log while models are fetched.
 FETCH_LOG_INTERVAL_S = 10.0

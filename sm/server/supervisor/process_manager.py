@@ -11,14 +11,9 @@ from dataclasses import dataclass, field
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
 from typing import Any, Protocol
 
-from sm.hardware import describe_exit
+from sm.hardware import OOM_KILLED, describe_exit
 from sm.polling import SLOW_WATCH_S
 
-#: The reason for a SIGKILL that no process of the box sent.
-OOM_KILLED = (
-    ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
-    "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
-)
 MODEL_OOM_KILLED = f": a Python model process died{OOM_KILLED}"
 
 

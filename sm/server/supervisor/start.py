@@ -23,6 +23,7 @@ from selectors import PollSelector
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
+from sm.model_processes.generations import SharedGeneration
 from sm.models.fetch.addresses import is_source, shown
 from sm.repository import gpu_driver, models
 from sm.repository.cache import Cache
@@ -51,7 +52,6 @@ from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdo
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import server, shared_memory_cleanup
-from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
 MAX_OPEN_FILES = 65536

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.model_processes.generations import REPORTED, SharedGeneration, now
 from sm.settings import HERE
-from sm.triton.generation import REPORTED, SharedGeneration, now
 
 pytestmark = pytest.mark.core
 
@@ -22,7 +22,7 @@ def supervisor(tmp_path: Path) -> SharedGeneration:
 
 def test_a_generation_ended_by_one_process_has_ended_for_all(supervisor: SharedGeneration) -> None:
     code = (
-        "import sys; from pathlib import Path; from sm.triton.generation import SharedGeneration\n"
+        "import sys; from pathlib import Path; from sm.model_processes.generations import SharedGeneration\n"
         "assert SharedGeneration(Path(sys.argv[1])).report('echo', 0)"
     )
     subprocess.run([sys.executable, "-c", code, str(supervisor.path)], check=True, cwd=HERE)

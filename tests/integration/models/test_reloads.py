@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import RELOADS
-from sm.models.reloads import NeedsNewTriton, Reloads
-from sm.triton.generation import SharedGeneration, now
+from sm.model_processes.generations import SharedGeneration, now
+from sm.model_processes.reloads import NeedsNewTriton, Reloads
 
 
 class Reloading:

@@ -15,11 +15,11 @@ from flask import Flask
 from sm.control import routes
 from sm.control.state import check_ready
 from sm.errors import NotReady
+from sm.model_processes.generations import SharedGeneration, now
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.run_state import Box
 from sm.server.supervisor.processes import Probes
 from sm.triton import server
-from sm.triton.generation import SharedGeneration, now
 from tests.support.boxes import free_port
 from tests.support.model_archives import multiplying_model
 

@@ -22,7 +22,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, StreamEnded
 from h2.exceptions import ProtocolError
 
-from sm.triton.answer_guard import MAX_GROWTH_BYTES
+from sm.model_processes.hang_watch import MAX_GROWTH_BYTES
 from tests.support import certificates
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, memory_field, retry_until_ok, wait_until

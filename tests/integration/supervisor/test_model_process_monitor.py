@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from sm import hardware
-from sm.polling import WATCH_S
-from sm.run_state import SHARED_MEMORY
-from sm.server.supervisor.model_process_monitor import (
+from sm.hardware import OOM_KILLED
+from sm.model_processes.generations import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
+from sm.model_processes.monitor import (
     CALM_S,
     CRASH_WINDOW_S,
     DEAD_GRACE_S,
@@ -26,10 +26,10 @@ from sm.server.supervisor.model_process_monitor import (
     TRUSTED_CHANGES,
     ModelProcessMonitor,
 )
-from sm.server.supervisor.model_processes import ModelProcesses
-from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
-from sm.triton.reports import Report
+from sm.model_processes.reports import Report
+from sm.model_processes.search import ModelProcesses
+from sm.polling import WATCH_S
+from sm.run_state import SHARED_MEMORY
 from tests.support.boxes import wait_until
 
 #: Where the object with the health byte is in the stub's shared memory.

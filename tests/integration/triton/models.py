@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.triton.python_models import TOKENS
+from sm.model_processes.python_models import TOKENS
 from sm.triton.tensors import DTYPES
 from tests.support.tritons import HEAD, DecoupledModel, Model
 

@@ -20,9 +20,9 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, TextMessage
 
 from sm.client import Client, StreamingClient, TextPayload
+from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
 from sm.settings import Settings
-from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import CreateRouter, TritonProcess

@@ -13,8 +13,8 @@ import pytest
 
 from sm.errors import TriremeError
 from sm.invocation import Invocation, running
+from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
-from sm.triton.answer_guard import AnswerGuard
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Reply, Request, Upstream
 from tests.integration.triton.socket_server import socket_server

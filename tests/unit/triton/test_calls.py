@@ -21,9 +21,8 @@ from sm.errors import (
     Unavailable,
 )
 from sm.invocation import Invocation, Patience, Suspicion, Ticket, begin, end
-from sm.triton.answer_guard import AnswerGuard
-from sm.triton.calls import Calls
-from sm.triton.generation import (
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.model_processes.generations import (
     SERVES,
     STARTS_AGAIN,
     STOPPED,
@@ -31,6 +30,7 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
+from sm.triton.calls import Calls
 from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S
 
 

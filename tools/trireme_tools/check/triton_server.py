@@ -15,6 +15,7 @@ from typing import cast
 from sm.client.base import Client, Triton
 from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
+from sm.model_processes import python_models
 from sm.plugins.checks import ModelMissing, check
 from sm.plugins.loading import ClientSource, load
 from sm.repository import overlay
@@ -22,7 +23,7 @@ from sm.repository.machine import Machine
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.triton import python_models, server, shared_memory_cleanup
+from sm.triton import server, shared_memory_cleanup
 from sm.triton.transport import Transport
 from trireme_tools.check.discovery import choose_models
 

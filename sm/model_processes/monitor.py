@@ -11,15 +11,15 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sm.hardware import OOM_KILLED
+from sm.model_processes.generations import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
+from sm.model_processes.reports import Report
+from sm.model_processes.search import DEAD, STOPPED, ModelProcess, ModelProcesses
 from sm.polling import SLOW_WATCH_S, WATCH_S
 from sm.run_state import SHARED_MEMORY
-from sm.server.supervisor.model_processes import DEAD, STOPPED, ModelProcess, ModelProcesses
-from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
-from sm.triton.reports import Report
 
 #: Seconds that a process may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
-#: answers from then on (see sm.triton.generation). This leaves time for one more poll.
+#: answers from then on (see sm.model_processes.generations). This leaves time for one more poll.
 STOPPED_GRACE_S = 0.3
 #: Seconds that a process may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4

@@ -20,7 +20,7 @@ PIPE_BYTES = 1 << 16
 
 
 class Report(NamedTuple):
-    """A generation of a model that a worker has ended; see :mod:`sm.triton.generation`."""
+    """A generation of a model that a worker has ended; see :mod:`sm.model_processes.generations`."""
 
     model: str
     number: int

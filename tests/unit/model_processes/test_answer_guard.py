@@ -13,12 +13,13 @@ from grpc import StatusCode as Code
 from sm.errors import NotReady
 from sm.invocation import Invocation
 from sm.metrics import MISMATCHED_ANSWERS
+from sm.model_processes import answer_guard, hang_watch
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.model_processes.generations import MAX_HEARTBEAT_AGE_S, REPORTED, SETTLING_S, SharedGeneration, now
+from sm.model_processes.hang_watch import HangWatch
+from sm.model_processes.python_models import PythonModels, Reach
+from sm.model_processes.reports import Report
 from sm.run_state import Box
-from sm.triton import answer_guard, server
-from sm.triton.answer_guard import AnswerGuard, HangWatch
-from sm.triton.generation import MAX_HEARTBEAT_AGE_S, REPORTED, SETTLING_S, SharedGeneration, now
-from sm.triton.python_models import PythonModels, Reach
-from sm.triton.reports import Report
 from sm.triton.triton_errors import translate_status
 
 
@@ -214,12 +215,11 @@ def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
         done.set()
         return True
 
-    monkeypatch.setattr(answer_guard, "triton_pid", lambda _: os.getpid())
+    monkeypatch.setattr(hang_watch, "triton_pid", lambda _: os.getpid())
     # It has ended nothing since.
-    monkeypatch.setattr(server, "last_end", lambda *_: 1.0)
     models = PythonModels(box)
     monkeypatch.setattr(models, "of", lambda _: Reach(("resnet",), ("resnet",), False, False))
-    watch = HangWatch(box, shared, models, report)
+    watch = HangWatch(box, shared, models, report, lambda _: 1.0)
     impatient, patient = Invocation(time.monotonic() + 60), Invocation(time.monotonic() - 1)
     impatient.began = time.monotonic() - 3
     patient.began = time.monotonic() - 2 * model_timeout_s

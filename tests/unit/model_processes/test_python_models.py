@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sm.model_processes.python_models import PythonModels
 from sm.run_state import Box
-from sm.triton.python_models import PythonModels
 from tests.support.model_archives import multiplying_model
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.supervisor.model_processes import DEAD_GRACE_S, ImportWatch, ModelProcess, ModelProcesses
-from sm.triton.reports import Load
+from sm.model_processes.reports import Load
+from sm.model_processes.search import DEAD_GRACE_S, ImportWatch, ModelProcess, ModelProcesses
 
 REPOSITORY = Path("/run/models")
 SCRIPT = "/run/models/cat/1/model.py"

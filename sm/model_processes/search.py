@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
-from sm.triton.reports import Load
+from sm.model_processes.reports import Load
 
 #: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
 #: kill: a model that is being loaded first, then any model, then the router and Triton.

@@ -2,7 +2,7 @@
 
 Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
 when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
-supervisor publishes what is out (:mod:`sm.triton.generation`), and which loads can never end.
+supervisor publishes what is out (:mod:`sm.model_processes.generations`), and which loads can never end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import HANGS, RELOADS, REPEATS
+from sm.model_processes.generations import SharedGeneration, now
+from sm.model_processes.reports import Load, ask_for_search
 from sm.polling import SLOW_WATCH_S, Poll, poll_until
 from sm.repository.models import Model
 from sm.run_state import Box, read_json
-from sm.triton.generation import SharedGeneration, now
-from sm.triton.reports import Load, ask_for_search
 
 log = logging.getLogger(__name__)
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
