@@ -153,7 +153,6 @@ class Invocation:
         "latest",
         "listener",
         "note",
-        "observations",
         "patience",
         "repeatable",
         "repeats",
@@ -198,8 +197,6 @@ class Invocation:
         self.crashes: list[tuple[Any, Any, Exception]] = []
         #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
         self.failed_status = 0
-        #: The stages that are counted when the invocation ends; None to count each at once.
-        self.observations: list[tuple[Any, float]] | None = None
         #: What the invocation uses until it ends, by name. None before it has begun.
         self.holds: dict[str, Hold] | None = None
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.

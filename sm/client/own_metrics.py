@@ -8,18 +8,20 @@ from __future__ import annotations
 import logging
 import math
 import re
+import sys
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self
 
-from sm import metrics
+import prometheus_client
+from prometheus_client.mmap_dict import mmap_key
+
 from sm.errors import ClientFailed, StartError
-from sm.metrics import BUCKETS, CLIENT_PREFIX, FILES, MODELS, OTHERS, Counters, Gauges, Histograms, Number
+from sm.metrics import BUCKETS, CLIENT_PREFIX, MODELS, OTHERS
+from sm.metrics.files import ENTRY_BYTES, make_room
 
 log = logging.getLogger(__name__)
 #: What the gauges of several workers become: their sum, lowest, highest or last value.
@@ -28,21 +30,13 @@ MODES: tuple[GaugeMode, ...] = ("livesum", "livemin", "livemax", "livemostrecent
 #: Numbers of one client. A histogram has one for each bucket of each series, and two more. Every worker has
 #: them, and every scrape reads them.
 MAX_NUMBERS = 1000
-#: Bytes of all clients' series of one kind in a worker: of more than 65 models with :data:`MAX_NUMBERS`.
-MAX_FILE_BYTES = 2**24
 #: Characters of a metric's name, of a label's name and of a label's value.
 MAX_CHARACTERS = 64
 NAME, LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*"), re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+#: As long as the bound of a bucket can be in a file.
+LONG_BOUND = str(-sys.float_info.max)
 #: Label names with a meaning of their own to Prometheus, or to the log's lines for CloudWatch.
 RESERVED_LABELS = frozenset(("le", "quantile", "model", "endpoint", "level", "message"))
-#: Endings of the names in which Prometheus shows each kind of metric.
-ENDINGS = {
-    "counter": ("", "_total", "_created"),
-    "histogram": ("", "_bucket", "_sum", "_count", "_created"),
-    "gauge": ("",),
-}
-
-Series = TypeVar("Series", Number, metrics.Histogram)
 #: The names of a metric's labels, each with the values that are counted by name.
 Labels = Mapping[str, Iterable[object]]
 NO_LABELS: Labels = {}
@@ -61,7 +55,12 @@ class Shape:
     kind: str
     labels: tuple[str, ...]
     #: A gauge's mode, or a histogram's buckets.
-    detail: tuple[object, ...] = ()
+    detail: tuple[Any, ...] = ()
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a series has: a histogram's sum, its buckets, and that of all that is larger."""
+        return len(self.detail) + 2 if self.kind == "histogram" else 1
 
     def __str__(self) -> str:
         labels = f"the labels {', '.join(self.labels)}" if self.labels else "no labels"
@@ -69,20 +68,44 @@ class Shape:
         return f"a {self.kind} with {labels}{detail}"
 
 
+@dataclass(frozen=True)
+class Family:
+    """A metric of all clients that have one of its name."""
+
+    shape: Shape
+    #: prometheus_client's metric.
+    metric: Any
+    #: The label values, ``model`` first, of the series that have room in this worker's file.
+    series: set[tuple[str, ...]] = field(default_factory=set)
+
+
 #: The metrics of this worker, by name without prefix. They stay until it ends: a client that is loaded again
 #: counts on in the same series, and one that is gone leaves its counts, as sums over workers must not fall.
-_METRICS: dict[str, tuple[Shape, metrics.Family[Any]]] = {}
+_METRICS: dict[str, Family] = {}
 _LOCK = threading.Lock()
 
 
-class Metric(Generic[Series]):
+class Unwritten:
+    """Takes the counts of a metric for whose series there is no room."""
+
+    def labels(self, *_: str) -> Self:
+        return self
+
+    def inc(self, amount: float) -> None:
+        """Forget a number."""
+
+    set = observe = inc
+
+
+class Metric:
     """A metric. If it has labels, :meth:`labels` returns the series to count in."""
 
     def __init__(
-        self, name: str, labels: Mapping[str, tuple[str, ...]], series: Mapping[tuple[str, ...], Series]
+        self, name: str, labels: Mapping[str, tuple[str, ...]], metric: Any, values: tuple[str, ...]
     ) -> None:
         self.name, self._labels = name, labels
-        self._by_values: Mapping[tuple[str, ...], Series] = series
+        #: prometheus_client's metric, and the values of its first labels.
+        self._metric, self._values = metric, values
 
     def labels(self, *values: object, **named: object) -> Self:
         """Return the series with these values; a value that ``setup`` has not declared counts as ``others``.
@@ -99,14 +122,13 @@ class Metric(Generic[Series]):
         given = map(str, values or (named[label] for label in self._labels))
         known = zip(given, self._labels.values(), strict=True)
         key = tuple(value if value in declared else OTHERS for value, declared in known)
-        return type(self)(self.name, {}, {(): self._by_values[key]})
+        return type(self)(self.name, {}, self._metric, (*self._values, *key))
 
     @property
-    def _series(self) -> Series:
+    def _series(self) -> Any:
         if self._labels:
             raise ValueError(f"{self.name} has labels: call labels({', '.join(self._labels)}) first")
-        series: Series = self._by_values[()]
-        return series
+        return self._metric.labels(*self._values)
 
     def _checked(self, amount: float, at_least: float = -math.inf) -> float:
         """Return the number; one that is not finite would spoil every later sum."""
@@ -117,7 +139,7 @@ class Metric(Generic[Series]):
         return number
 
 
-class Counter(Metric[Number]):
+class Counter(Metric):
     """A count of what has happened; it only grows."""
 
     def inc(self, amount: float = 1.0) -> None:
@@ -125,7 +147,7 @@ class Counter(Metric[Number]):
         self._series.inc(self._checked(amount, at_least=0))
 
 
-class Histogram(Metric[metrics.Histogram]):
+class Histogram(Metric):
     """How numbers are spread, such as sizes or seconds."""
 
     def observe(self, amount: float) -> None:
@@ -133,18 +155,22 @@ class Histogram(Metric[metrics.Histogram]):
         self._series.observe(self._checked(amount))
 
 
-class Gauge(Metric[Number]):
+class Gauge(Metric):
     """A value that goes up and down."""
 
     def set(self, value: float) -> None:
         """Set the value of this worker. Raises :class:`ValueError` if it is not finite."""
         self._series.set(self._checked(value))
-        self._series.stamp(time.time())
 
     def inc(self, amount: float = 1.0) -> None:
         """Add to the value of this worker."""
-        self._series.inc(self._checked(amount))
-        self._series.stamp(time.time())
+        series, number = self._series, self._checked(amount)
+        try:
+            series.inc(number)
+        except RuntimeError:  # the library has no such call in the mode livemostrecent
+            with _LOCK:
+                (family,) = series.collect()
+                series.set(family.samples[0].value + number)
 
     def dec(self, amount: float = 1.0) -> None:
         """Subtract from the value of this worker."""
@@ -185,7 +211,7 @@ class Metrics:
             StartError: A name, a label or the number of series is not possible, or the name is taken.
         """
         name = str(name).removesuffix("_total")
-        return Counter(name, *self._make("counter", name, documentation, labels, Counters, "_total"))
+        return Counter(name, *self._make("counter", name, documentation, labels))
 
     def gauge(
         self,
@@ -210,8 +236,7 @@ class Metrics:
             raise StartError(
                 f"the gauge {name!r} has a multiprocess_mode that is none of {', '.join(MODES)}."
             )
-        detail = (multiprocess_mode,)
-        return Gauge(name, *self._make("gauge", name, documentation, labels, Gauges, detail=detail))
+        return Gauge(name, *self._make("gauge", name, documentation, labels, (multiprocess_mode,)))
 
     def histogram(
         self,
@@ -238,20 +263,12 @@ class Metrics:
         bounds = bounds[:-1] if bounds[-1:] == (math.inf,) else bounds
         if not bounds or not all(map(math.isfinite, bounds)) or sorted({*bounds}) != [*bounds]:
             raise StartError(f"the histogram {name!r} needs buckets: finite numbers, each above the last.")
-        made = self._make("histogram", name, documentation, labels, Histograms, detail=bounds)
-        return Histogram(name, *made)
+        return Histogram(name, *self._make("histogram", name, documentation, labels, bounds))
 
     def _make(
-        self,
-        kind: str,
-        name: str,
-        documentation: str,
-        labels: Labels,
-        create: Callable[..., metrics.Family[Any]],
-        ending: str = "",
-        detail: tuple[Any, ...] = (),
-    ) -> tuple[Mapping[str, tuple[str, ...]], dict[tuple[str, ...], Any]]:
-        """Return the labels, and all series that there will ever be, by their labels' values."""
+        self, kind: str, name: str, documentation: str, labels: Labels, detail: tuple[Any, ...] = ()
+    ) -> tuple[Mapping[str, tuple[str, ...]], Any, tuple[str, ...]]:
+        """Return the declared labels, prometheus_client's metric, and the value of its label ``model``."""
         if not self._is_open:
             raise ClientFailed(
                 f"the client of {self._client.name!r} failed: it makes the metric {name!r} outside of setup, "
@@ -260,35 +277,66 @@ class Metrics:
         if name in self._numbers:
             raise StartError(f"it makes the metric {name!r} twice.")
         declared = check_declaration(name, documentation, labels)
-        is_histogram = kind == "histogram"
+        shape = Shape(kind, (*declared,), detail)
         series = math.prod(len(values) + 1 for values in declared.values())
-        self._numbers[name] = series * (len(detail) + 2 if is_histogram else 1)
+        self._numbers[name] = series * shape.numbers
         if sum(self._numbers.values()) > MAX_NUMBERS:
             raise StartError(
                 f"with the metric {name!r} it has {sum(self._numbers.values()):,} series, and "
                 f"{MAX_NUMBERS:,} are possible: declare fewer values of labels, or fewer buckets."
             )
-        combinations = list(product(*((*values, OTHERS) for values in declared.values())))
         model = MODELS.of(self._client.name)
+        combinations = [
+            (model, *values) for values in product(*((*each, OTHERS) for each in declared.values()))
+        ]
         with _LOCK:
-            check_name(name, shape := Shape(kind, (*declared,), detail))
-            file = f"gauge_{detail[0]}_clients" if kind == "gauge" else f"{kind}_clients"
-            options = {"bounds": detail} if is_histogram else {}
-            full_name = f"{CLIENT_PREFIX}{name}{ending}"
-            create = partial(create, full_name, documentation, ("model", *declared), **options)
-            if name not in _METRICS:
-                _METRICS[name] = shape, create(kind=file)
-            family = _METRICS[name][1]
-            new = [values for values in combinations if (model, *values) not in family]
-            size = sum(family.bytes_of((model, *values)) for values in new)
-            if new and not FILES.make_room(file, size, MAX_FILE_BYTES):
+            family = find_family(name, shape, documentation)
+            new = [values for values in combinations if values not in family.series]
+            if new and not reserve_room(name, shape, documentation, new):
                 log.warning(
                     "the metric %r of the client %r is not on /metrics: there is no room for its series",
                     name,
                     self._client.name,
                 )
-                family = create(kind=metrics.UNWRITTEN)
-            return declared, {values: family.labels(model, *values) for values in combinations}
+                return declared, Unwritten(), (model,)
+            family.series.update(new)
+        if detail[:1] not in (("livemin",), ("livemax",)):  # a zero could be the lowest value, or the highest
+            for values in new:
+                family.metric.labels(*values)
+        return declared, family.metric, (model,)
+
+
+def find_family(name: str, shape: Shape, documentation: str) -> Family:
+    """Return the metric of a name; make it if it is new. Raises :class:`StartError` if the name is taken."""
+    family = _METRICS.get(name)
+    if family is None:
+        names = CLIENT_PREFIX + name, documentation, ("model", *shape.labels)
+        with suppress(ValueError):  # another metric is shown by this name
+            family = _METRICS[name] = Family(shape, create_metric(shape, *names))
+    if family is None or family.shape != shape:
+        taken = f", {family.shape}" if family else ""
+        raise StartError(
+            f"the metric {name!r} is {shape}, but there is another by this name already{taken}: give it "
+            "another name, or start the box again if the other is gone."
+        )
+    return family
+
+
+def create_metric(shape: Shape, name: str, documentation: str, labels: Sequence[str]) -> Any:
+    """Create prometheus_client's metric. Raises :class:`ValueError` if the name is taken."""
+    if shape.kind == "counter":
+        return prometheus_client.Counter(name, documentation, labels)
+    if shape.kind == "gauge":
+        return prometheus_client.Gauge(name, documentation, labels, multiprocess_mode=shape.detail[0])
+    return prometheus_client.Histogram(name, documentation, labels, buckets=shape.detail)
+
+
+def reserve_room(name: str, shape: Shape, documentation: str, series: Iterable[tuple[str, ...]]) -> bool:
+    """Reserve disk space for new series. Returns False if there is none."""
+    names = CLIENT_PREFIX + name, CLIENT_PREFIX + name + "_bucket", ["model", *shape.labels, "le"]
+    sizes = [len(mmap_key(*names, [*values, LONG_BOUND], documentation)) + ENTRY_BYTES for values in series]
+    kind = f"gauge_{shape.detail[0]}" if shape.kind == "gauge" else shape.kind
+    return make_room(kind, shape.numbers * sum(sizes))
 
 
 @contextmanager
@@ -344,16 +392,3 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def check_name(name: str, shape: Shape) -> None:
-    """Raise :class:`StartError` if a metric of another shape is called so, or is shown by the same name."""
-    for other, (other_shape, _) in _METRICS.items():
-        if other == name and other_shape == shape:
-            return
-        shown = {f"{other}{ending}" for ending in ENDINGS[other_shape.kind]}
-        if shown & {f"{name}{ending}" for ending in ENDINGS[shape.kind]}:
-            raise StartError(
-                f"the metric {name!r} is {shape}, but there is a metric {other!r} already, {other_shape}: "
-                "give it another name, or start the box again if the other is gone."
-            )

@@ -13,7 +13,8 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL, USED
+from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
+from sm.metrics.files import USED
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"

@@ -136,8 +136,6 @@ class Pipeline:
         if isinstance(request, DispatchRequest):
             if request.many:
                 invocation.records = len(request.records)
-            elif not request.streamed:
-                invocation.observations = []
         elif self.models.use_model(request.model, invocation) is None:
             # Any other name must not become a label of the metrics.
             invocation.share = UNKNOWN

@@ -6,7 +6,6 @@ import logging
 import random
 import re
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -190,11 +189,9 @@ class RunningInvocation(Invocation):
             return
         seconds = time.perf_counter() - self._started
         status = 200 if failure is None else failure[0]
-        stages, self.observations = self.observations or (), None
-        total = metrics.duration(self.model, metrics.TOTAL, status)
-        whole = (total.total, seconds), (total.buckets[bisect_left(metrics.BUCKETS, seconds)], 1.0)
-        count = (metrics.invocations(self.model, status), 1.0)
-        metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
+        metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
+        metrics.invocations(self.model, status).inc()
+        metrics.IN_FLIGHT.inc(running)
         if self.holds and status not in NOT_OF_A_VERSION:
             # A list is answered with 200 if one of its records was right.
             of_version = self.failed_status or status

@@ -20,6 +20,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
+from prometheus_client.multiprocess import mark_process_dead
 
 from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
@@ -28,6 +29,7 @@ from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
+from sm.metrics.files import reserve
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import FoundLoader
 from sm.models.holds import Holds
@@ -159,7 +161,7 @@ class DataPlane(Plane):
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
         worker.send_timeout_s = PATIENCE.seconds = self.settings.stream_stall
-        metrics.reserve(self.box.metrics_folder, worker.pid)
+        reserve(self.box.metrics_folder, worker.pid)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Send a worker's last traces and captured payloads before it ends."""
@@ -183,7 +185,7 @@ class DataPlane(Plane):
         """Remove a worker's gauges and shared memory after its end."""
         if server.LISTENERS:  # gunicorn is not stopping, so it starts another worker
             metrics.WORKER_RESTARTS.inc()
-        metrics.remove_gauges(self.box.metrics_folder, worker.pid)
+        mark_process_dead(worker.pid, str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
         unready_file(self.box, worker.pid).unlink(missing_ok=True)
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 

@@ -1,4 +1,4 @@
-"""Metrics: a bounded number of series, disk space reserved at the start, and the counts of prometheus_client."""
+"""The series of several processes: their disk space, their sums, and those that clients make."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.parser import text_string_to_metric_families
 
-from sm.metrics import RESERVED_BYTES, Counters, remove_gauges, reserve, series_file
-from tests.support.boxes import wait_until
+from sm.metrics.files import RESERVED_BYTES, ROOM_BYTES, ReservedFile, reserve
 from tests.support.disks import MOUNT_SMALL_DISK
 
 pytestmark = pytest.mark.core
 
 
+def has_its_space(path: Path) -> bool:
+    status = path.stat()
+    return status.st_blocks * 512 >= status.st_size
+
+
 def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
     reserve(tmp_path, 7)
-    for kind, size in RESERVED_BYTES.items():
-        status = series_file(tmp_path, kind, 7).stat()
-        assert status.st_size == size
-        assert status.st_blocks * 512 >= size
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {
+        f"{kind}_7.db": size for kind, size in RESERVED_BYTES.items()
+    }
+    assert all(map(has_its_space, tmp_path.iterdir()))
 
 
 def test_a_reader_never_finds_an_empty_file_of_series(
@@ -41,203 +43,56 @@ def test_a_reader_never_finds_an_empty_file_of_series(
 
     monkeypatch.setattr(os, "posix_fallocate", look_and_allocate)
     reserve(tmp_path, 7)
+    ReservedFile(str(tmp_path / "gauge_livemin_7.db")).close()  # type: ignore[no-untyped-call]
     assert not files_while_reserving
     assert not list(tmp_path.glob("*.new"))
 
 
-OUR_METRICS = """
-from functools import partial
-from sm.metrics import BUCKETS, _gauge, duration, invocations
-seconds = partial(duration, stage="total", status=200)
-gauge = _gauge("g", "A gauge.")
-"""
-PROMETHEUS_CLIENT_METRICS = """
-from prometheus_client import Counter, Gauge, Histogram
-from sm.metrics import BUCKETS
-count = Counter("trireme_invocations_total", "Responses by model and status.", ["model", "status"])
-invocations = lambda model, status: count.labels(model, str(status))
-durations = Histogram(
-    "trireme_invocation_duration_seconds",
-    "Time of an invocation and of its stages.",
-    ["model", "stage", "status"],
-    buckets=BUCKETS,
-)
-seconds = lambda model: durations.labels(model, "total", "2xx")
-gauge = Gauge("g", "A gauge.", multiprocess_mode="livesum")
-"""
-COUNT_AND_PRINT = """
-import os
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
-
-invocations("m", 200).inc()
-gauge.set(7)
-child = os.fork()
-for value in (0.0, *BUCKETS, 61.0):
-    seconds("m").observe(value)
-invocations("m", 200).inc()
-gauge.inc()
-gauge.inc(-1)
-gauge.inc()
-if child == 0:
-    os._exit(0)
-os.waitpid(child, 0)
-registry = CollectorRegistry()
-MultiProcessCollector(registry)
-print(generate_latest(registry).decode())
-"""
+def test_a_file_grows_with_its_space_and_a_later_process_with_the_same_id_continues_it(
+    tmp_path: Path,
+) -> None:
+    path, keys = tmp_path / "counter_7.db", [f"{number:09000}" for number in range(100)]
+    for expected in (0.0, 1.0):
+        file = ReservedFile(str(path))
+        for key in keys:
+            assert file.read_value(key)[0] == expected  # type: ignore[no-untyped-call]
+            file.write_value(key, expected + 1, 0.0)  # type: ignore[no-untyped-call]
+        assert path.stat().st_size > 10 * ROOM_BYTES
+        assert has_its_space(path)
+        file.close()  # type: ignore[no-untyped-call]
 
 
-def variables(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
-
-
-def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> str:
-    """Run a program whose series are in ``folder``, and return what it prints.
+def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> dict[str, float]:
+    """Run a program whose series are in ``folder``, and return the series that it prints.
 
     ``prefix``: a command that runs it.
     """
-    folder.mkdir(exist_ok=True)
-    return subprocess.run(
-        [*prefix, sys.executable, "-c", code],
-        env=variables(folder),
+    text = subprocess.run(
+        [*prefix, sys.executable, "-c", PREPARE + code],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         timeout=60,
     ).stdout
+    return {
+        ",".join((sample.name.removeprefix("trireme_"), *sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
-def test_counts_equal_those_of_prometheus_client_also_after_a_fork(tmp_path: Path) -> None:
-    our_text, expected_text = (
-        run_python(tmp_path / "ours", OUR_METRICS + COUNT_AND_PRINT),
-        run_python(tmp_path / "theirs", PROMETHEUS_CLIENT_METRICS + COUNT_AND_PRINT),
-    )
-    lines = [line for line in expected_text.splitlines() if not line.startswith(("# ", "trireme_in_flight"))]
-    assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
-    assert "g 9.0" in lines
-    assert len([line for line in lines if "_seconds_" in line]) == 18
-    assert set(expected_text.splitlines()) <= set(our_text.splitlines())
-
-
-COUNT_WITHOUT_PAUSE = """
-from sm.metrics import IN_FLIGHT
-while True:
-    IN_FLIGHT.set(1.0)
-    IN_FLIGHT.set(2.0)
-"""
-
-
-def test_a_number_that_is_being_written_is_the_old_or_the_new_one(tmp_path: Path) -> None:
-    script = [sys.executable, "-c", COUNT_WITHOUT_PAUSE]
-    with subprocess.Popen(script, env=variables(tmp_path)) as process:
-        path = series_file(tmp_path, "gauge_livesum", process.pid)
-        try:
-            wait_until(lambda: read_gauge(path) in (1.0, 2.0), description="the first number")
-            values = {read_gauge(path) for _ in range(30_000)}
-        finally:
-            process.kill()
-    assert values == {1.0, 2.0}
-
-
-def read_gauge(path: Path) -> float | None:
-    """Return the box's invocations in flight; None if they are not in the file yet."""
-    if not path.exists() or not path.stat().st_size:
-        return None
-    entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
-    return next((value for key, value, *_ in entries if '"trireme_in_flight"' in key), None)
-
-
-CLIENT_METRIC = """
-from prometheus_client import Counter
-own = Counter("of_a_client_total", "A client's own.")
-own.inc(5)
-"""
-
-
-def test_a_client_may_define_metrics_with_prometheus_client(tmp_path: Path) -> None:
-    lines = run_python(tmp_path / "both", OUR_METRICS + CLIENT_METRIC + COUNT_AND_PRINT).splitlines()
-    assert "of_a_client_total 5.0" in lines
-    assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
-
-
-def test_the_gauges_of_an_ended_process_are_removed_and_its_counters_stay(
-    tmp_path: Path,
-) -> None:
-    for kind in RESERVED_BYTES:
-        series_file(tmp_path, kind, 7).touch()
-    remove_gauges(tmp_path, 7)
-    remaining = {series_file(tmp_path, kind, 7) for kind in ("counter", "histogram")}
-    assert set(tmp_path.iterdir()) == remaining
-
-
-def test_concurrent_threads_count_in_the_same_series() -> None:
-    family = Counters("threads_total", "Of many threads.", ["number"])
-    barrier = threading.Barrier(8)
-
-    def count(_: int) -> None:
-        for number in range(200):
-            barrier.wait(10)
-            family.labels(str(number)).inc()
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(count, range(8)))
-    assert {family.labels(str(number)).value for number in range(200)} == {8.0}
-
-
-COUNT_MANY_SERIES = """
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
-from sm.metrics import FILES, INVOCATIONS
-
-for start in range(2):
-    for number in range(200):
-        INVOCATIONS.labels(f"{number:09000}", "200").inc()
-    if not start:
-        # Like a process with the id of an earlier one: it finds that one's file and continues it.
-        FILES._forget()
-registry = CollectorRegistry()
-MultiProcessCollector(registry)
-print(generate_latest(registry).decode())
-"""
-
-
-def test_a_file_grows_and_a_later_process_with_the_same_id_continues_it(tmp_path: Path) -> None:
-    exposition = run_python(tmp_path, COUNT_MANY_SERIES)
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2**21
-    assert exposition.count('status="200"} 2.0') == 200
-
-
-def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) -> None:
-    """With every status that callers and models can cause."""
-    script = (
-        "from sm.metrics import duration, invocations\n"
-        "for number in range(200):\n"
-        "    model = f'{number:064}'\n"
-        "    for status in (200, 400, 404, 413, 415, 422, 429, 499, 500, 503, 504):\n"
-        "        invocations(model, status)\n"
-        "        duration(model, 'total', status)\n"
-        "    for stage in ('queue', 'decode', 'preprocess', 'infer', 'postprocess'):\n"
-        "        duration(model, stage, 200)\n"
-        "    duration(model, 'queue', 499)\n"
-        "    duration(model, 'decode', 422)\n"
-        "    duration(model, 'infer', 503)\n"
-    )
-    run_python(tmp_path, script)
-    files = list(tmp_path.iterdir())
-    assert files
-    for file in files:
-        kind = file.name.rpartition("_")[0]
-        assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= RESERVED_BYTES[kind], kind
-
-
-OWN_METRICS = """
+PREPARE = """
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.multiprocess import mark_process_dead
+from sm import metrics
 from sm.client.own_metrics import MODES, Metrics, setting_up
+from sm.control.series import read_families
+
+folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
 
 def make(**makers):
     client = SimpleNamespace(name="m")
@@ -246,11 +101,63 @@ def make(**makers):
         return {name: maker(client.metrics) for name, maker in makers.items()}
 
 def show():
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)
-    print(generate_latest(registry).decode())
+    print(generate_latest(SimpleNamespace(collect=lambda: read_families(folder))).decode())
 """
-IN_THREE_PROCESSES = """
+COUNT_IN_TWO = """
+other = Counter("of_a_team_total", "A client may count with the library itself.")
+metrics.IN_FLIGHT.inc(7)
+child = os.fork()
+for value in (0.0, *metrics.BUCKETS, 61.0):
+    metrics.duration("m", "total", 200).observe(value)
+metrics.invocations("m", 200).inc(2)
+metrics.IN_FLIGHT.inc(3)
+other.inc()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+if DIES:
+    mark_process_dead(child, str(folder))
+show()
+"""
+
+
+@pytest.mark.parametrize(("dies", "in_flight"), [(False, 13), (True, 10)])
+def test_counts_are_sums_over_processes_and_only_the_gauges_of_an_ended_one_go(
+    tmp_path: Path, dies: bool, in_flight: int
+) -> None:
+    series = run_python(tmp_path, COUNT_IN_TWO.replace("DIES", str(dies)))
+    assert series["invocations_total,m,200"] == 4
+    assert series["invocation_duration_seconds_count,m,total,2xx"] == 2 * 17
+    assert series["in_flight"] == in_flight
+    assert series["of_a_team_total"] == 2
+
+
+SERIES_OF_200_MODELS = """
+for number in range(200):
+    model = f"{number:064}"
+    for status in (200, 400, 404, 413, 415, 422, 429, 499, 500, 503, 504):
+        metrics.invocations(model, status)
+        metrics.duration(model, "total", status)
+    for stage in ("queue", "decode", "preprocess", "infer", "postprocess"):
+        metrics.duration(model, stage, 200)
+    metrics.duration(model, "queue", 499)
+    metrics.duration(model, "decode", 422)
+    metrics.duration(model, "infer", 503)
+"""
+
+
+def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) -> None:
+    """With every status that callers and models can cause."""
+    run_python(tmp_path, SERIES_OF_200_MODELS)
+    used_bytes = {
+        path.name.rpartition("_")[0]: int.from_bytes(path.read_bytes()[:4], sys.byteorder)
+        for path in tmp_path.iterdir()
+    }
+    assert used_bytes.keys() == RESERVED_BYTES.keys()
+    assert [kind for kind, used in used_bytes.items() if used > RESERVED_BYTES[kind]] == []
+
+
+OWN_IN_THREE_PROCESSES = """
 def gauge(mode):
     return lambda metrics: metrics.gauge(f"g_{mode}", "x", multiprocess_mode=mode)
 
@@ -268,7 +175,8 @@ def child(value):
         made["found"].labels("dog").inc()
         made["size"].observe(value)
         for mode in MODES:
-            made[mode].set(value)
+            made[mode].set(value - 1)
+            made[mode].inc()
     os._exit(0)
 
 for value in (7, 5, None):
@@ -279,25 +187,22 @@ show()
 
 def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_says(tmp_path: Path) -> None:
     """One of the three processes has set nothing: its zero is not the lowest value, or the last."""
-    lines = run_python(tmp_path, OWN_METRICS + IN_THREE_PROCESSES).splitlines()
-    assert {line.replace("trireme_client_", "") for line in lines if not line.startswith("#")} >= {
-        'found_total{animal="cat",model="m"} 12.0',
-        'found_total{animal="others",model="m"} 2.0',
-        'size_bucket{le="10.0",model="m"} 2.0',
-        'size_sum{model="m"} 12.0',
-        'g_livesum{model="m"} 12.0',
-        'g_livemin{model="m"} 5.0',
-        'g_livemax{model="m"} 7.0',
-        'g_livemostrecent{model="m"} 5.0',
+    series = run_python(tmp_path, OWN_IN_THREE_PROCESSES)
+    assert {
+        name.removeprefix("client_"): number for name, number in series.items() if "bucket" not in name
+    }.items() >= {
+        ("found_total,cat,m", 12),
+        ("found_total,others,m", 2),
+        ("size_count,m", 2),
+        ("size_sum,m", 12),
+        ("g_livesum,m", 12),
+        ("g_livemin,m", 5),
+        ("g_livemax,m", 7),
+        ("g_livemostrecent,m", 5),
     }
-    gauges = list(tmp_path.glob("gauge_*"))
-    assert gauges
-    for path in gauges:
-        remove_gauges(tmp_path, int(path.name.removesuffix("-trireme.db").rpartition("_")[2]))
-    assert not list(tmp_path.glob("gauge_*"))
 
 
-GROWING = """
+OWN_GROWING = """
 made = {}
 for number in range(8):
     made |= make(**{f"c{number}": lambda metrics, number=number: metrics.counter(
@@ -305,35 +210,44 @@ for number in range(8):
     for counter in made.values():
         counter.labels("7").inc()
 show()
-(path,) = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("counter_clients_*")
-print("SPACE", path.stat().st_size, path.stat().st_blocks * 512)
 """
 
 
 def test_the_file_of_clients_series_grows_with_its_disk_space_and_keeps_the_counts(tmp_path: Path) -> None:
-    lines = run_python(tmp_path, OWN_METRICS + GROWING).splitlines()
-    counts = [line for line in lines if 'number="7"' in line]
-    assert [float(line.rpartition(" ")[2]) for line in counts] == [8, 7, 6, 5, 4, 3, 2, 1]
-    size, space = map(int, lines[-1].split()[1:])
-    assert size > 2**18
-    assert space >= size
+    series = run_python(tmp_path, OWN_GROWING)
+    assert [series[f"client_c{number}_total,m,7"] for number in range(8)] == [8, 7, 6, 5, 4, 3, 2, 1]
+    (path,) = tmp_path.glob("counter_*")
+    assert path.stat().st_size > RESERVED_BYTES["counter"]
+    assert has_its_space(path)
 
 
-FULL = """
+ON_A_FULL_DISK = """
 from contextlib import suppress
 first = make(first=lambda metrics: metrics.counter("first", "x"))["first"]
-with suppress(OSError), open(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"], "fill"), "wb", buffering=0) as file:
+metrics.REJECTED.labels("early").inc()
+with suppress(OSError), open(folder / "fill", "wb", buffering=0) as file:
     while True:
         file.write(bytes(4096))
 second = make(second=lambda metrics: metrics.counter("second", "x", {"number": range(900)}))["second"]
 first.inc()
 second.labels("7").inc()
-show()
+for number in range(1000):
+    metrics.REJECTED.labels(f"late-{number}").inc()
+metrics.REJECTED.labels("early").inc()
+if os.fork():
+    os.wait()
+    show()
+else:
+    metrics.REJECTED.labels("early").inc()
 """
 
 
-def test_metrics_without_disk_space_are_left_out_and_the_others_count(tmp_path: Path) -> None:
+def test_what_has_no_disk_space_is_left_out_and_the_rest_counts_on(tmp_path: Path) -> None:
+    """No process ends: neither one whose series grow, nor one that starts on the full disk."""
     disk = shlex.split(MOUNT_SMALL_DISK.format(size=1, folder=tmp_path))
-    text = run_python(tmp_path, OWN_METRICS + FULL, disk)
-    assert 'trireme_client_first_total{model="m"} 1.0' in text
-    assert "second" not in text
+    series = run_python(tmp_path, ON_A_FULL_DISK, disk)
+    assert series["client_first_total,m"] == 1
+    assert series["model_rejected_total,early"] == 2
+    assert series["model_rejected_total,late-0"] == 1
+    assert "model_rejected_total,late-999" not in series
+    assert not [name for name in series if "second" in name]

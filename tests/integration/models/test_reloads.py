@@ -11,6 +11,7 @@ from sm.errors import BadInput, TriremeError
 from sm.metrics import RELOADS
 from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.reloads import NeedsNewTriton, Reloads
+from tests.support.series import value
 
 
 class Reloading:
@@ -45,7 +46,7 @@ def test_a_model_that_is_out_is_loaded_again_and_admitted(tmp_path: Path) -> Non
     box = Reloading(tmp_path)
     box.poll()
     assert box.loaded == []
-    before = RELOADS.labels("one").value
+    before = value(RELOADS.labels("one"))
     box.shared.take_out("one", now())
     box.shared.refuse("one")
     box.poll()
@@ -53,7 +54,7 @@ def test_a_model_that_is_out_is_loaded_again_and_admitted(tmp_path: Path) -> Non
     assert box.loaded == ["one"]
     assert not box.shared.out_since("one")
     assert not box.shared.refusal("one")
-    assert RELOADS.labels("one").value == before + 1
+    assert value(RELOADS.labels("one")) == before + 1
 
 
 def test_a_model_that_does_not_load_is_tried_again_later(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_documents_are_those_that_were_read_last(sm: RunSm, format_: str, ki
 def test_the_documents_fit_the_box(sm: RunSm) -> None:
     documents = print_documents(sm, "kubernetes", AUTOSCALED, SLOW_TO_DRAIN)
     in_flight, _ = documents["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    assert f'"{in_flight["pods"]["metric"]["name"]}"' in (HERE / "sm" / "metrics.py").read_text()
+    assert f'"{in_flight["pods"]["metric"]["name"]}"' in (HERE / "sm" / "metrics" / "__init__.py").read_text()
     pod = documents["Deployment"]["spec"]["template"]["spec"]
     user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
     assert f"ARG RUN_AS={user}:{group}" in (HERE / "Dockerfile").read_text()

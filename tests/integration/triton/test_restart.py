@@ -22,6 +22,7 @@ from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
 from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
+from tests.support.series import value
 from tests.support.tritons import TritonProcess, prepare_triton
 
 X = np.arange(100_000, dtype=np.float32)[None]
@@ -43,11 +44,11 @@ def killable_triton(module_triton: TritonProcess) -> TritonProcess:
 
 
 def tensors_by_shared_memory() -> float:
-    return float(TENSORS.labels("shared_memory").value)
+    return value(TENSORS.labels("shared_memory"))
 
 
 def tensors_by_message() -> float:
-    return float(TENSORS.labels("grpc").value)
+    return value(TENSORS.labels("grpc"))
 
 
 def test_a_transport_reconnects_to_a_restarted_triton(killable_triton: TritonProcess) -> None:

@@ -21,6 +21,7 @@ from sm.metrics import TENSORS
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.transport import Transport
+from tests.support.series import value
 from tests.support.tritons import TritonProcess, prepare_triton
 
 pytestmark = pytest.mark.core
@@ -37,11 +38,11 @@ class TensorCounter:
 
     @property
     def by_shared_memory(self) -> float:
-        return TENSORS.labels("shared_memory").value - self._start[0]
+        return value(TENSORS.labels("shared_memory")) - self._start[0]
 
     @property
     def by_message(self) -> float:
-        return TENSORS.labels("grpc").value - self._start[1]
+        return value(TENSORS.labels("grpc")) - self._start[1]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from sm.control.box_series import BoxSeries
-from sm.metrics import series_file
 from sm.run_state import Box
 
 
@@ -30,7 +29,7 @@ def box_registry(box: Box, ready: bool = True, shared_memory: Path = Path("/dev/
 
 def count_worker_restarts(box: Box, value: float) -> None:
     key = mmap_key("trireme_restarts", "trireme_restarts_total", ["process"], ["worker"], "Help.")
-    path = series_file(box.metrics_folder, "counter", 7)
+    path = box.metrics_folder / "counter_7.db"
     file = MmapedDict(str(path))  # type: ignore[no-untyped-call]
     file.write_value(key, value, 0.0)  # type: ignore[no-untyped-call]
     file.close()  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ from sm.model_processes.python_models import PythonModels, Reach
 from sm.model_processes.reports import Report
 from sm.run_state import Box
 from sm.triton.triton_errors import translate_status
+from tests.support.series import value
 
 
 @pytest.fixture
@@ -186,10 +187,10 @@ def test_without_stub_processes_no_heartbeat_is_needed(guard: AnswerGuard, share
 
 
 def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, shared: SharedGeneration) -> None:
-    count_before = MISMATCHED_ANSWERS.value
+    count_before = value(MISMATCHED_ANSWERS)
     ticket = guard.admit("resnet")
     assert isinstance(guard.report_mismatch(ticket, "resnet"), NotReady)
-    assert MISMATCHED_ANSWERS.value == count_before + 1
+    assert value(MISMATCHED_ANSWERS) == count_before + 1
     assert shared.refusal("resnet") == REPORTED
     assert not shared.refusal("echo")
 

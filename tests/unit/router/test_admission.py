@@ -17,6 +17,7 @@ from sm import metrics
 from sm.errors import CallerGone, DeadlinePassed, Overloaded
 from sm.invocation import Invocation
 from sm.router.admission import MAX_MODELS, FairGate
+from tests.support.series import value
 
 MODEL_SHARE, QUEUE_LIMIT = 4, 6
 #: Seconds; only a hanging test waits this long.
@@ -174,7 +175,7 @@ def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(gate: FairGate
 
 
 def rejected_count(model: str) -> float:
-    return metrics.rejected(model).value
+    return value(metrics.rejected(model))
 
 
 @pytest.mark.parametrize("error", [DeadlinePassed, CallerGone])
@@ -244,7 +245,7 @@ def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
     assert counts(gate) == (0, 0, 0)
     assert gate._requests == 0
     for model in "abc":
-        assert (metrics.served(model).value, metrics.waiting(model).value) == (0, 0)
+        assert (value(metrics.served(model)), value(metrics.waiting(model))) == (0, 0)
 
 
 def train(gate: FairGate, seconds: float, requests: int = 40) -> None:

@@ -30,6 +30,7 @@ from sm.router.capture import (
 )
 from sm.router.classify import Message
 from sm.settings import Settings
+from tests.support.series import value
 
 LINE = re.compile(r"m/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.jsonl")
 
@@ -84,8 +85,8 @@ def message(body: bytes, content_type: str = "application/json") -> Message:
 @pytest.fixture
 def dropped() -> Iterator[Callable[[str], float]]:
     reasons = ("size", "queue", "redact", "stop")
-    before = {reason: metrics.CAPTURE_DROPPED.labels(reason).value for reason in reasons}
-    yield lambda reason: metrics.CAPTURE_DROPPED.labels(reason).value - before[reason]
+    before = {reason: value(metrics.CAPTURE_DROPPED.labels(reason)) for reason in reasons}
+    yield lambda reason: value(metrics.CAPTURE_DROPPED.labels(reason)) - before[reason]
 
 
 def test_an_invocation_is_one_line_as_sagemaker_writes_it(files: Files) -> None:

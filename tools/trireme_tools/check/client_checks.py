@@ -320,7 +320,9 @@ def mean_milliseconds(
 def stage_seconds(client: Client) -> dict[str, float]:
     """Return the router's series of the client so far, by stage."""
     totals: dict[str, float] = {}
-    for (name, stage, _), seconds in DURATIONS.sums().items():
-        if name == client.name:
-            totals[stage] = totals.get(stage, 0.0) + seconds
+    (durations,) = DURATIONS.collect()
+    for sample in durations.samples:
+        if sample.name.endswith("_sum") and sample.labels["model"] == client.name:
+            stage = sample.labels["stage"]
+            totals[stage] = totals.get(stage, 0.0) + sample.value
     return totals
