@@ -23,23 +23,23 @@ def test_small_numeric_differences_are_ignored(answer: Any, golden: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "golden", "expected_start"),
+    ("answer", "golden", "place"),
     [
-        ([0.5], [0.52], "result[0] is 0.5, not 0.52"),
-        ([262.8], [261.5], "result[0] is 262.8, not 261.5"),
-        ([1], [1, 2], "result is [1], not [1, 2]"),
-        ({"a": 1}, {"b": 1}, 'result is {"a": 1}, not {"b": 1}'),
-        ([{"token": "a"}], [{"token": "b"}], """result[0]['token'] is "a", not "b\""""),
-        (["11.25:250:250:malamute"], ["11.25:251:251:husky"], "result[0] is"),
-        (["11.25:250"], ["11.28:250"], "result[0] is"),
-        (True, 1, "result is true, not 1"),
-        ("a", 1, 'result is "a", not 1'),
-        (1.0, None, "result is 1.0, not null"),
+        ([0.5], [0.52], "result[0]"),
+        ([262.8], [261.5], "result[0]"),
+        ([1], [1, 2], "result"),
+        ({"a": 1}, {"b": 1}, "result"),
+        ([{"token": "a"}], [{"token": "b"}], "result[0]['token']"),
+        (["11.25:250:250:malamute"], ["11.25:251:251:husky"], "result[0]"),
+        (["11.25:250"], ["11.28:250"], "result[0]"),
+        (True, 1, "result"),
+        ("a", 1, "result"),
+        (1.0, None, "result"),
     ],
 )
-def test_a_difference_is_reported_with_its_position(answer: Any, golden: Any, expected_start: str) -> None:
+def test_a_difference_is_reported_with_its_position(answer: Any, golden: Any, place: str) -> None:
     (difference,) = differences(answer, golden)
-    assert difference.startswith(expected_start)
+    assert difference.startswith(f"{place} is ")
 
 
 def test_every_difference_is_reported() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -20,11 +21,8 @@ def test_without_the_tools_an_error_says_what_needs_them_and_how_to_install_them
 ) -> None:
     monkeypatch.delitem(sys.modules, "trireme_tools.build.exporting")
     monkeypatch.setitem(sys.modules, "trireme_tools.build", None)
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(CommandError, match=f"--source mine .*{re.escape(DEVELOPER_MACHINE)}"):
         part_of_tools("build.exporting", "--source mine")
-    assert str(raised.value) == (
-        f"--source mine needs the tools, which are not installed here. {DEVELOPER_MACHINE}"
-    )
 
 
 def test_a_library_that_a_part_lacks_is_named_itself(monkeypatch: pytest.MonkeyPatch) -> None:

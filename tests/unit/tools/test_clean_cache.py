@@ -31,25 +31,19 @@ def test_without_a_name_each_part_is_shown_and_nothing_removed(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_clean() == 0
-    output = capsys.readouterr().out
-    assert "downloads         1.0 MB  packages as fetched" in output
-    assert "in all            2.0 MB" in output
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["downloads", "1.0", "MB"] in [row[:3] for row in rows]
+    assert ["2.0", "MB"] in [row[-2:] for row in rows]
     assert (cache / "models" / "file").exists()
 
 
-def test_named_parts_are_removed_and_others_stay(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_clean("models")
-    assert "removed models: 1.0 MB are free again" in capsys.readouterr().out
-    assert [path.name for path in sorted(cache.iterdir())] == ["downloads", "lock"]
-
-
-def test_all_parts_are_removed_with_all(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_clean("--all")
-    assert [path.name for path in cache.iterdir()] == ["lock"]
-    run_clean()
-    assert f"{cache} is empty" in capsys.readouterr().out
+@pytest.mark.parametrize(("part", "left"), [("models", ["downloads", "lock"]), ("--all", ["lock"])])
+def test_named_parts_or_all_are_removed_and_others_stay(cache: Path, part: str, left: list[str]) -> None:
+    run_clean(part)
+    assert [path.name for path in sorted(cache.iterdir())] == left
+    assert run_clean() == 0
 
 
 def test_the_error_for_an_unknown_part_lists_the_known_ones(cache: Path) -> None:
-    with pytest.raises(CommandError, match="has no model; it has downloads, models"):
+    with pytest.raises(CommandError, match="downloads, models"):
         run_clean("model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -45,20 +46,18 @@ def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> N
 
 
 def test_the_error_for_a_missing_log_file_names_it(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="none cannot be read: No such file"):
+    with pytest.raises(CommandError, match="none "):
         list(logs.read(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("text", ["4x", "600", "ok", "44", ""])
-def test_an_invalid_status_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        logs.status_prefix(text)
-
-
-@pytest.mark.parametrize("text", ["2w", "soon", "-1h", ""])
-def test_an_invalid_time_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        logs.time_or_age(text)
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [(logs.status_prefix, ["4x", "600", "ok", "44", ""]), (logs.time_or_age, ["2w", "soon", "-1h", ""])],
+)
+def test_an_invalid_status_or_time_is_refused(read: Callable[[str], object], texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(argparse.ArgumentTypeError):
+            read(text)
 
 
 def test_a_time_may_be_an_age_a_word_or_a_date() -> None:

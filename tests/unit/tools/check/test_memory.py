@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from trireme_tools.check.client_checks import WARM_UP_CALLS, find_leak
 
@@ -10,16 +13,16 @@ HERE = Path(__file__).parent
 CALLS = WARM_UP_CALLS + 800
 
 
-def test_a_call_that_keeps_nothing_has_no_leak() -> None:
-    assert find_leak(lambda call_number: [call_number] * 1000, CALLS, HERE) is None
+KEPT: dict[int, list[int]] = {}
 
 
-def test_a_cache_with_a_few_keys_is_no_leak() -> None:
-    kept: dict[int, list[int]] = {}
-    assert (
-        find_leak(lambda call_number: kept.setdefault(call_number % 7, [call_number] * 1000), CALLS, HERE)
-        is None
-    )
+@pytest.mark.parametrize(
+    "call",
+    [lambda number: [number] * 1000, lambda number: KEPT.setdefault(number % 7, [number] * 1000)],
+    ids=["nothing is kept", "a cache with a few keys"],
+)
+def test_what_is_not_kept_for_each_call_is_no_leak(call: Callable[[int], object]) -> None:
+    assert find_leak(call, CALLS, HERE) is None
 
 
 def test_one_small_object_kept_per_call_is_a_leak_reported_with_its_line() -> None:
@@ -30,5 +33,4 @@ def test_one_small_object_kept_per_call_is_a_leak_reported_with_its_line() -> No
 
     report = find_leak(keep_a_string, CALLS, HERE)
     assert report is not None
-    assert report.startswith("leak: ")
-    assert f"most of it from test_memory.py, line {keep_a_string.__code__.co_firstlineno + 1}" in report
+    assert f"test_memory.py, line {keep_a_string.__code__.co_firstlineno + 1}" in report

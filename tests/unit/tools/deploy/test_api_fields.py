@@ -54,40 +54,32 @@ def test_a_field_finds_its_call_and_its_type(text: str, call: str, path: str, va
 
 
 @pytest.mark.parametrize(
-    ("text", "nearest"),
+    ("text", "named"),
     [
+        # A wrong name gets the nearest right one.
         ("ProductionVariant[0].VolumeSizeInGB=50", "ProductionVariants"),
         ("ProductionVariants[0].EnableSsmAcces=true", "EnableSSMAccess"),
         ("ProductionVariants[0].RoutingConfig.RoutingStrategy=RANDM", "RANDOM"),
         ('ProductionVariants[0].ManagedInstanceScaling={"MinInstances": 0}', "MinInstanceCount"),
+        # What the API would refuse.
+        ("ProductionVariants[0].VolumeSizeInGB=large", "VolumeSizeInGB"),
+        ("ProductionVariants[0].EnableSSMAccess=perhaps", "EnableSSMAccess"),
+        ("ProductionVariants[0].EnableSSMAccess=1", "EnableSSMAccess"),
+        ("ProductionVariants[0].VolumeSizeInGB=true", "VolumeSizeInGB"),
+        ("ProductionVariants.VolumeSizeInGB=5", "ProductionVariants"),
+        ("VpcConfig[0]=a", "VpcConfig"),
+        ("KmsKeyId.A=b", "KmsKeyId"),
+        ("KmsKeyId", "KmsKeyId"),
+        ("=a", "=a"),
+        ("CreateModel=a", "CreateModel"),
+        ("ProductionVariants[0].VariantName=other", "VariantName"),
+        ("EndpointName=other", "EndpointName"),
+        ("Tags[0].Key=a", "Tags"),
+        ("ProductionVariants[x].VolumeSizeInGB=5", "ProductionVariants"),
     ],
 )
-def test_a_wrong_name_gets_the_nearest_right_one(text: str, nearest: str) -> None:
-    with pytest.raises(CommandError, match=nearest):
-        read(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ProductionVariants[0].VolumeSizeInGB=large",
-        "ProductionVariants[0].EnableSSMAccess=perhaps",
-        "ProductionVariants[0].EnableSSMAccess=1",
-        "ProductionVariants[0].VolumeSizeInGB=true",
-        "ProductionVariants.VolumeSizeInGB=5",
-        "VpcConfig[0]=a",
-        "KmsKeyId.A=b",
-        "KmsKeyId",
-        "=a",
-        "CreateModel=a",
-        "ProductionVariants[0].VariantName=other",
-        "EndpointName=other",
-        "Tags[0].Key=a",
-        "ProductionVariants[x].VolumeSizeInGB=5",
-    ],
-)
-def test_what_the_api_would_refuse_is_refused(text: str) -> None:
-    with pytest.raises(CommandError):
+def test_a_wrong_field_is_refused_by_its_name(text: str, named: str) -> None:
+    with pytest.raises(CommandError, match=named):
         read(text)
 
 
@@ -102,7 +94,7 @@ def test_fields_are_merged_into_our_own_and_null_removes_one() -> None:
     expected = {"VariantName": "AllTraffic", "VolumeSizeInGB": 50, "InstancePools": pools}
     assert changed == {"ProductionVariants": [expected]}
     assert VARIANT["InstanceType"] == "ml.g5.xlarge", "the plan's own arguments were changed"
-    with pytest.raises(CommandError, match="gap"):
+    with pytest.raises(CommandError):
         applied(CONFIGURATION, "ProductionVariants[2].VolumeSizeInGB=50")
 
 

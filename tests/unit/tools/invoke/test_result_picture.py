@@ -79,27 +79,22 @@ def test_classes_may_be_rows_of_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "result", "reason"),
+    ("kind", "result", "named"),
     [
-        (Text(), "a text", "its result is a Text, and boxes, masks and classes can"),
-        (None, {"x": 1}, "its client does not say what its result is"),
-        (Boxes(), {"x": 1}, "it is not a list of boxes"),
-        (Boxes(), [{"label": "cat"}], "a row is not as its client's Boxes says"),
-        (Classes(row="{score}:{label}"), ["none"], "'none' is not '{score}:{label}'"),
-        (
-            Masks(),
-            [{"mask": {"size": [1, 2], "counts": [2]}}],
-            "a mask has 2 by 1 pixels, the picture 200 by 100",
-        ),
-        (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "do not fill"),
+        (Text(), "a text", "Text"),
+        (None, {"x": 1}, "client"),
+        (Boxes(), {"x": 1}, "boxes"),
+        (Boxes(), [{"label": "cat"}], "Boxes"),
+        (Classes(row="{score}:{label}"), ["none"], "'none'.*'{score}:{label}'"),
+        (Masks(), [{"mask": {"size": [1, 2], "counts": [2]}}], "2 by 1.* 200 by 100"),
+        (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "mask"),
     ],
 )
-def test_the_error_for_a_result_that_does_not_fit_its_kind_says_why(
-    kind: ResultKind | None, result: Any, reason: str
+def test_a_result_that_does_not_fit_its_kind_is_one_error(
+    kind: ResultKind | None, result: Any, named: str
 ) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError, match=named):
         draw_result(kind, result, grey_png())
-    assert reason in str(caught.value)
 
 
 def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result() -> None:

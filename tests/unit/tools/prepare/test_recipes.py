@@ -29,27 +29,18 @@ def test_a_folder_with_a_recipe_is_found(tmp_path: Path) -> None:
     assert recipes.find(tmp_path) == (tmp_path / "one",)
 
 
-def test_the_key_changes_with_every_file_of_the_recipe(tmp_path: Path) -> None:
-    model = write_recipe(tmp_path / "one", **{"weights.npz": "a"})
-    first_key = Recipe.load(model).key
-    write_recipe(tmp_path / "one", **{"weights.npz": "b"})
-    assert Recipe.load(model).key != first_key
-    write_recipe(tmp_path / "one", **{"weights.npz": "a"})
-    assert Recipe.load(model).key == first_key
-
-
-def test_the_key_does_not_depend_on_scripts_run_by_hand_or_the_readme(tmp_path: Path) -> None:
+def test_the_key_changes_with_every_file_of_the_recipe_and_with_nothing_else(tmp_path: Path) -> None:
     text = RECIPE + 'BY_HAND = ("train.py",)\n'
-    model = write_recipe(tmp_path / "one", recipe=text, **{"train.py": "a", "README.md": "a"})
+    model = write_recipe(
+        tmp_path / "one", recipe=text, **{"weights.npz": "a", "train.py": "a", "README.md": "a"}
+    )
     first_key = Recipe.load(model).key
-    write_recipe(model, recipe=text, **{"train.py": "b", "README.md": "b"})
+    write_recipe(model, recipe=text, **{"weights.npz": "b"})
+    assert Recipe.load(model).key != first_key
+    write_recipe(model, recipe=text, **{"weights.npz": "a", "train.py": "b", "README.md": "b"})
     assert Recipe.load(model).key == first_key
-
-
-def test_the_key_does_not_depend_on_the_folder(tmp_path: Path) -> None:
-    first = write_recipe(tmp_path / "one")
-    shutil.copytree(first, tmp_path / "elsewhere" / "one")
-    assert Recipe.load(first).key == Recipe.load(tmp_path / "elsewhere" / "one").key
+    shutil.copytree(model, tmp_path / "elsewhere" / "one")
+    assert Recipe.load(tmp_path / "elsewhere" / "one").key == first_key
 
 
 def test_recipes_may_import_files_of_the_same_name(tmp_path: Path) -> None:
@@ -66,7 +57,7 @@ def test_a_recipe_is_loaded_again_after_a_change(tmp_path: Path) -> None:
     model = write_recipe(tmp_path / "one", recipe=text, **{"shared.py": "SOURCES = ()\n"})
     assert Recipe.load(model).sources == ()
     (model / "recipe" / "shared.py").write_text("from nowhere import x\n")
-    with pytest.raises(CommandError, match=r"recipe\.py cannot be used: ModuleNotFoundError"):
+    with pytest.raises(CommandError, match=r"recipe\.py .*ModuleNotFoundError"):
         Recipe.load(model)
 
 
