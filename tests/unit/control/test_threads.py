@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from flask import Flask
 
 from sm.control.app import keep_threads_free
-from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, PATHS, QUICK_THREADS, SLOW
+from sm.control.paths import SLOW
 from sm.errors import UnknownModel
 from sm.http.responses import handle_errors
-from sm.run_state import Box
-from sm.server.worker import ControlPlane
-from sm.settings import Settings
 from tests.support.boxes import wait_until
 
 
@@ -48,11 +44,3 @@ def test_slow_requests_are_refused_before_they_hold_every_thread(path: str) -> N
         assert {each.result() for each in running} == {404}
     # Refused and failed requests have given back what they had.
     assert [post() for _ in range(5)] == [404] * 5
-
-
-def test_the_control_plane_has_more_threads_than_slow_requests_and_scrapes(tmp_path: Path) -> None:
-    plane = object.__new__(ControlPlane)
-    plane.settings, plane.box = Settings(), Box("", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    assert plane.options()["threads"] >= MAX_SLOW_REQUESTS + MAX_SCRAPES + QUICK_THREADS
-    quick = {path.rule for path in PATHS if not path.is_slow and not path.is_scraped}
-    assert {"/ping", "/"} <= quick

@@ -33,7 +33,7 @@ def test_without_a_name_each_part_is_shown_and_nothing_removed(
     assert run_clean() == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["downloads", "1.0", "MB"] in [row[:3] for row in rows]
-    assert ["2.0", "MB"] in [row[-2:] for row in rows]
+    assert ["2.0", "MB"] in [row[2:4] for row in rows]
     assert (cache / "models" / "file").exists()
 
 
