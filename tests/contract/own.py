@@ -16,71 +16,40 @@ from .container import Container, ModelRequest, find_archives
 BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
 
 
+#: What the box of a mode serves: models, or archives of each layout. There is no client, as a team that comes from
+#: Triton runs it.
+SERVED: dict[str, tuple[str, ...]] = {"single": ("counts", "echo"), "batch": ("echo",), "mme": ()}
+#: The platform's own variables for each mode.
+VARIABLES = {
+    "single": {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "echo", "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true"},
+    "batch": {
+        "SAGEMAKER_BATCH": "true",
+        "SAGEMAKER_BATCH_STRATEGY": "MULTI_RECORD",
+        # Each body may be larger than the 25 MiB of a real-time endpoint.
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "2",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50",
+    },
+    "mme": {"SAGEMAKER_MULTI_MODEL": "true"},
+}
+
+
 @contextmanager
 def start_box(mode: str, folder: Path) -> Iterator[Container]:
     """Start a Trireme box in that mode. It must keep every promise of the table."""
-    with {"single": start_single_model, "mme": start_multi_model, "batch": start_batch}[mode](
-        folder
-    ) as container:
-        yield container
-
-
-@contextmanager
-def start_single_model(folder: Path) -> Iterator[Container]:
-    """Models, a default model and no client: as a team that comes from Triton runs it."""
-    for name in ("counts", "echo"):
+    for name in SERVED[mode]:
         MODELS[name].write(folder / "model" / name)
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(),
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
-        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-    ) as box:
-        yield Container(box.url, complete=True, model="echo")
-
-
-@contextmanager
-def start_batch(folder: Path) -> Iterator[Container]:
-    """For batch transform, set with the platform's own variables."""
-    MODELS["echo"].write(folder / "model" / "echo")
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(),
-        SAGEMAKER_BATCH="true",
-        SAGEMAKER_BATCH_STRATEGY="MULTI_RECORD",
-        # Each body may be larger than the 25 MiB of a real-time endpoint.
-        SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="2",
-        SAGEMAKER_MAX_PAYLOAD_IN_MB="50",
-    ) as box:
-        yield Container(box.url, "batch", complete=True, given_request=ModelRequest(BODY))
-
-
-@contextmanager
-def start_multi_model(folder: Path) -> Iterator[Container]:
-    """Multi-model mode with an archive of each layout. Every model takes the same body."""
     platform = ArchiveFolder(folder / "archives")
-    platform.write_flat("flat")
-    platform.write_nested(
-        "nested",
-        {
-            "first": multiplying_model(2),
-            "second": multiplying_model(3),
-            "both": chain_config("first", "second"),
-        },
-    )
-    with running_box(
-        folder,
-        folder / "nowhere",
-        clients=(),
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-    ) as box:
+    if mode == "mme":
+        steps = {"first": multiplying_model(2), "second": multiplying_model(3)}
+        platform.write_flat("flat")
+        platform.write_nested("nested", {**steps, "both": chain_config(*steps)})
+    variables = {**VARIABLES[mode], "TRIREME_MODEL_ARCHIVES": str(platform.home)}
+    with running_box(folder, folder / "model", clients=(), **variables) as box:
         yield Container(
             box.url,
-            "mme",
+            mode,
             complete=True,
-            given_request=ModelRequest(BODY),
+            model="echo" if mode == "single" else "",
+            given_request=None if mode == "single" else ModelRequest(BODY),
             archives=tuple(find_archives(str(platform.home))),
         )

@@ -13,9 +13,10 @@ from .container import JSON, Container, ModelRequest, assert_refused, read_json
 pytestmark = pytest.mark.modes("single")
 TYPE = "application/vnd.sagemaker-triton.binary+json"
 #: The ``struct`` format of each datatype.
-STRUCT_FORMATS = dict(
-    zip("BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 FP16 FP32 FP64".split(), "?bhiqBHIQefd", strict=True)
-)
+STRUCT_FORMATS = {
+    "BOOL": "?", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H",
+    "UINT32": "I", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
+}  # fmt: skip
 #: Content types with a wrong ``;json-header-size=N``.
 MALFORMED = {
     "no number": f"{TYPE};json-header-size=abc",

@@ -1,4 +1,4 @@
-"""docs/run/troubleshooting.md explains each error ``code`` and each sentence with which a start fails."""
+"""docs/run/troubleshooting.md explains each error ``code`` and each sentence with which a start fails, and no other."""
 
 from __future__ import annotations
 
@@ -69,6 +69,43 @@ def is_explained(parts: tuple[str, ...]) -> bool:
 )
 def test_every_start_error_is_explained(location: str, parts: tuple[str, ...]) -> None:
     assert is_explained(parts), f"{location}: docs/run/troubleshooting.md has no row for “{'…'.join(parts)}”"
+
+
+#: Rows of the start whose sentences another program writes, or the code puts together from shorter parts.
+PUT_TOGETHER = (
+    *("NAME='value' …", "make: command not found", "there is no python3"),
+    *("TRIREME_MODEL_POLL needs …", "TRIREME_MODEL_POLL does not go with --reload"),
+    *("it names the input …, but … has …", "layers.npz has no weights of the layer …"),
+    "….json has inputs of … by …, but … takes … by …",
+    "….json makes inputs whose size depends on the picture, but … takes … by …",
+    "Triton's wheel runs python models on Python …, not on …",
+)
+
+
+def test_every_sentence_of_the_page_is_in_the_code() -> None:
+    texts = [
+        node.value
+        for folder in ("sm", "tools", "gateway")
+        for file in (HERE / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    code = without_markup("\n".join(texts))
+    quoted = [
+        sentence
+        for row in ROWS
+        if row.startswith("| `")
+        for sentence in re.findall(r"`([^`]+)`", row.split(" | ")[0])
+    ]
+    assert len(quoted) > 150
+    assert set(PUT_TOGETHER) <= set(quoted)
+    stale = []
+    for sentence in set(quoted) - set(PUT_TOGETHER):
+        clauses = [clause.strip(" :;,.'") for clause in re.split(r"…|[:;.,(] ", sentence)]
+        long = [clause for clause in clauses if len(clause) >= MIN_PART_CHARACTERS]
+        if long and not any(clause in code for clause in long):
+            stale.append(sentence)
+    assert stale == []
 
 
 def error_codes() -> set[tuple[int, str]]:
