@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sm import hardware
-from sm.errors import CommandError
+from sm.errors import CommandError, StartError
 from sm.hardware import Gpu
 from sm.repository import plans
 from sm.repository.manifest import Profile
@@ -68,37 +68,11 @@ def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
     assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
 
 
-@pytest.mark.parametrize(
-    ("cuda", "tensorrt", "capabilities", "is_refused"),
-    [
-        ("13.3.0", None, ("7.0",), True),
-        ("", "10.5.0", ("7.0",), True),
-        ("", "11.0.0.5", ("6.1", "7.0"), True),
-        ("12.9.1", "10.3.0", ("7.0",), False),
-        ("", None, ("7.0",), False),
-        ("13.3.0", "11.0.0", ("7.5",), False),
-        ("13.3.0", "11.0.0", ("7.0", "8.6"), False),
-        ("13.3.0", "11.0.0", ("10.0",), False),
-        ("13.3.0", "11.0.0", (), False),
-    ],
-)
-def test_no_plan_is_built_where_no_gpu_is_new_enough(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cuda: str,
-    tensorrt: str | None,
-    capabilities: tuple[str, ...],
-    is_refused: bool,
-) -> None:
-    monkeypatch.setenv("CUDA_VERSION", cuda)
-    monkeypatch.setattr(hardware, "gpus", lambda: tuple(Gpu("a GPU", each) for each in capabilities))
-    monkeypatch.setattr(hardware, "tensorrt", lambda: tensorrt)
-    monkeypatch.setattr(plans, "build_with_trtexec", lambda _: "11")
-    monkeypatch.setattr(plans, "build_with_package", lambda *_: "11")
-    if is_refused:
-        with pytest.raises(CommandError):
-            plans.build_plan(plan(tmp_path))
-    else:
+def test_no_plan_is_built_where_no_gpu_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/unit/repository/test_gpu_driver.py has the rule."""
+    monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
+    monkeypatch.setattr(hardware, "tensorrt", lambda: "10.5.0")
+    with pytest.raises(StartError, match="Tesla V100"):
         plans.build_plan(plan(tmp_path))
 
 

@@ -15,7 +15,3 @@ def test_the_metrics_report_the_version() -> None:
 
 def test_the_triton_wheel_is_the_version_in_the_lock_file() -> None:
     assert f"\n{WHEEL.name}=={WHEEL.version} \\\n" in (HERE / "requirements.lock").read_text()
-
-
-def test_the_tools_want_the_runtime_of_their_own_version() -> None:
-    assert f'"trireme-serving=={__version__}"' in (HERE / "tools" / "pyproject.toml").read_text()

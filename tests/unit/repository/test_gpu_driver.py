@@ -10,6 +10,7 @@ import pytest
 
 from sm import hardware
 from sm.errors import StartError
+from sm.hardware import Gpu
 from sm.repository import gpu_driver
 from sm.repository.gpu_driver import GpuDriver
 
@@ -124,16 +125,34 @@ def test_a_driver_that_says_nothing_readable_is_none(tmp_path: Path, text: str) 
 
 
 @pytest.mark.parametrize(
-    ("cuda", "capability", "is_refused"),
-    [("13.3.0.1", "7.0", True), ("13.3.0.1", "7.5", False), ("12.9.1", "7.0", False), ("", "7.0", False)],
+    ("cuda", "tensorrt", "capabilities", "is_refused"),
+    [
+        ("13.3.0", "", ("7.0",), True),
+        ("13.3.0.1", "", ("7.0",), True),
+        ("", "10.5.0", ("7.0",), True),
+        ("", "11.0.0.5", ("6.1", "7.0"), True),
+        ("12.9.1", "10.3.0", ("7.0",), False),
+        ("", "", ("7.0",), False),
+        ("13.3.0", "11.0.0", ("7.5",), False),
+        ("13.3.0", "11.0.0", ("7.0", "8.6"), False),
+        ("13.3.0", "11.0.0", ("10.0",), False),
+        ("13.3.0", "11.0.0", (), False),
+    ],
 )
-def test_a_start_refuses_gpus_that_are_too_old_for_its_cuda(
-    monkeypatch: pytest.MonkeyPatch, cuda: str, capability: str, is_refused: bool
+def test_gpus_are_too_old_if_none_is_new_enough_for_cuda_or_tensorrt(
+    cuda: str, tensorrt: str, capabilities: tuple[str, ...], is_refused: bool
+) -> None:
+    sentence = gpu_driver.find_old_gpu(tuple(Gpu("a GPU", each) for each in capabilities), cuda, tensorrt)
+    assert bool(sentence) == is_refused
+
+
+def test_a_start_refuses_gpus_that_are_too_old_unless_it_may_use_none(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(hardware, "gpus", lambda: (hardware.Gpu("Tesla V100", capability),))
-    if is_refused:
-        with pytest.raises(StartError, match=r"Tesla V100 .*7\.0"):
-            gpu_driver.check_gpus(cuda)
-        monkeypatch.setattr(hardware, "has_gpu", lambda: False)  # CUDA_VISIBLE_DEVICES=-1
-    gpu_driver.check_gpus(cuda)
+    monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
+    gpu_driver.check_gpus("12.9.1")
+    with pytest.raises(StartError, match=r"Tesla V100 .*7\.0"):
+        gpu_driver.check_gpus("13.3.0.1")
+    monkeypatch.setattr(hardware, "has_gpu", lambda: False)  # CUDA_VISIBLE_DEVICES=-1
+    gpu_driver.check_gpus("13.3.0.1")

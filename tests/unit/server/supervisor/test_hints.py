@@ -6,7 +6,6 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,48 +17,37 @@ from sm.settings import Settings
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
     """A box with four clients, as its workers describe them, and a model of its own."""
-    rows = [
-        client_row("words", "text/plain"),
-        client_row("cats", "image/png"),
-        client_row("bare"),
-        client_row("long", "audio/wav"),
-        {**client_row("broken"), "load_error": "SyntaxError"},
-    ]
-    sample_folder = tmp_path / "with space"
-    sample_folder.mkdir()
-    (sample_folder / "cat.png").write_bytes(b"png")
-    (sample_folder / "payload.json").write_text(json.dumps({"text": "it's a row"}))
-    (sample_folder / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
-    samples = {
-        "words": {"payload.json": str(sample_folder / "payload.json")},
-        "cats": {
-            "payload.json": str(sample_folder / "payload.json"),
-            "cat.png": str(sample_folder / "cat.png"),
-        },
+    folder, repository = tmp_path / "with space", tmp_path / "models"
+    folder.mkdir()
+    (folder / "cat.png").write_bytes(b"png")
+    (folder / "payload.json").write_text(json.dumps({"text": "it's a row"}))
+    (folder / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
+    payload = str(folder / "payload.json")
+    samples: dict[str, dict[str, str]] = {
+        "words": {"payload.json": payload},
+        "cats": {"payload.json": payload, "cat.png": str(folder / "cat.png")},
         "bare": {},
-        "long": {"payload.json": str(sample_folder / "long.json")},
+        "long": {"payload.json": str(folder / "long.json")},
     }
-    repository = tmp_path / "models"
     for name in ("cats_model", "plain"):
         (repository / name).mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text("")
     box = Box("1", tmp_path, repository, 1, 2, 3, "nginx", 0)
+    kinds = {"words": "text/plain", "cats": "image/png", "long": "audio/wav"}
+    rows = [
+        {
+            "name": name,
+            "client": "X",
+            "description": "",
+            "models": ["cats_model"] if name == "cats" else [],
+            "content_types": ["application/json", *filter(None, [kinds.get(name)])],
+            "load_error": "SyntaxError" if name == "broken" else None,
+        }
+        for name in (*samples, "broken")
+    ]
     box.clients_file.write_text(json.dumps(rows))
     box.samples_file.write_text(json.dumps(samples))
     return box
-
-
-def client_row(name: str, *content_types: str) -> dict[str, Any]:
-    models = ["cats_model"] if name == "cats" else []
-    types = ["application/json", *content_types]
-    return {
-        "name": name,
-        "client": "X",
-        "description": "",
-        "models": models,
-        "content_types": types,
-        "load_error": None,
-    }
 
 
 def curl_commands(settings: Settings, box: Box) -> list[str]:
@@ -77,10 +65,12 @@ def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
 
 
 def test_the_page_clients_without_a_sample_and_models_without_a_client_are_named(box: Box) -> None:
-    message = hints.ready_message(replace(Settings(), port=18080), box)
-    assert "The page to try it: http://localhost:18080/\n" in message
-    assert "# bare: X\n# it has no sample; what it takes: http://localhost:18080/docs" in message
-    assert "# No client calls plain: " in message
+    lines = hints.ready_message(replace(Settings(), port=18080), box).splitlines()
+    assert any(line.endswith(" http://localhost:18080/") for line in lines)
+    bare = lines.index("# bare: X")
+    assert lines[bare + 1].endswith(" http://localhost:18080/docs")
+    assert [line for line in lines if "plain:" in line]
+    assert not [line for line in lines if "broken" in line or "cats_model:" in line]
 
 
 def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -> None:
