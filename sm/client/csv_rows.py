@@ -30,13 +30,18 @@ def encode_csv(result: object, kind: ResultKind | None) -> bytes | None:
     else:
         rows = [result]
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    # Until Python 3.13 only the characters of the line end are quoted; a reader ends a line at each of both.
+    writer = csv.writer(text, lineterminator="\r\n")
+    lines = []
     try:
         for row in rows:
             writer.writerow(list(_cells(row)))
+            lines.append(text.getvalue().removesuffix("\r\n"))
+            text.seek(0)
+            text.truncate()
     except (TypeError, UnicodeDecodeError):
         return None
-    return text.getvalue().removesuffix("\n").encode()
+    return "\n".join(lines).encode()
 
 
 def _cells(value: Any, depth: int = 3) -> Iterator[object]:
