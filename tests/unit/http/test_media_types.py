@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header
 
 from sm.errors import BadInput, TriremeError, UnsupportedType
 from sm.http import media_types
@@ -81,36 +83,25 @@ def test_what_a_client_does_not_take_is_not_guessed(
     assert choose_kind(name, body, accepted) == ""
 
 
-TEXT = "Käse für 5 €"
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "text/csv", "application/json", "application/x-ndjson", ""])
-@pytest.mark.parametrize(
-    "charset",
-    [
-        "utf-8",
-        "UTF-8",
-        "utf8",
-        "utf-8-sig",
-        "utf-16",
-        "utf-16le",
-        "UTF-16BE",
-        "utf-32",
-        "windows-1252",
-        "iso-8859-15",
-    ],
+CHARSETS = (
+    *("utf-8", "UTF-8", "utf8", "utf-8-sig", "utf-16", "utf-16le", "UTF-16BE", "utf-32", "us-ascii"),
+    *("windows-1252", "iso-8859-1", "iso-8859-15", "shift_jis", "koi8-r", "gb18030"),
 )
-def test_a_text_is_read_by_its_charset(kind: str, charset: str) -> None:
-    for value in (charset, f'"{charset}"'):
-        assert to_utf8(TEXT.encode(charset), f"{kind};x=y; Charset={value}").decode() == TEXT
-
-
-@pytest.mark.parametrize(
-    ("charset", "text"),
-    [("shift_jis", "漢字"), ("iso-8859-1", "Ã¤"), ("us-ascii", "ada"), ("koi8-r", "мир"), ("gb18030", "字")],
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters=BOM.decode()) | st.sampled_from("ä€мир漢字")
 )
-def test_a_charset_of_another_script_is_read(charset: str, text: str) -> None:
-    assert to_utf8(text.encode(charset), f"text/plain; charset={charset}").decode() == text
+
+
+@given(
+    st.sampled_from(CHARSETS),
+    st.sampled_from(["text/plain", "text/csv", "application/json", "application/x-ndjson", ""]),
+    TEXTS,
+    st.sampled_from(["", '"']),
+)
+def test_a_text_is_read_by_its_charset(charset: str, kind: str, text: str, quote: str) -> None:
+    body = text.encode(charset, "ignore")
+    header = f"{kind};x=y; Charset={quote}{charset}{quote}"
+    assert to_utf8(body, header).decode() == body.decode(charset)
 
 
 @pytest.mark.parametrize(
@@ -176,53 +167,55 @@ def test_any_body_with_any_content_type_is_a_text_or_the_callers_error(body: byt
 
 
 OFFERS = ("application/json", "text/csv", "application/x-npy", "image/png")
+RANGES = (
+    "application/json",
+    "TEXT/CSV",
+    "application/x-npy",
+    "image/*",
+    "text/*",
+    "application/*",
+    "*/*",
+    "text/html",
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(RANGES), st.sampled_from(["", ";q=0", "; Q=0.3", ";q=0.300", ";q=0.9", ";q=1"])
+        ),
+        unique_by=lambda part: part[0].lower(),
+    )
+)
+def test_accept_is_negotiated_as_werkzeug_weighs_it(parts: list[tuple[str, str]]) -> None:
+    header = " , ".join(map("".join, parts))
+    weights = parse_accept_header(header.lower() or "*/*", MIMEAccept)
+    liked = [offer for offer in OFFERS if weights.quality(offer)]
+    assert acceptable(header, OFFERS) == tuple(sorted(liked, key=lambda offer: -weights.quality(offer)))
 
 
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("", "application/json"),
         ("  ", "application/json"),
-        ("*/*", "application/json"),
         ("*", "application/json"),
         ("nonsense", "application/json"),
         ("text/csv;q=high", "application/json"),
-        ("text/csv", "text/csv"),
-        ("TEXT/CSV", "text/csv"),
         ("text/x-csv", "text/csv"),
         ("application/csv;q=0.9, application/json;q=0.8", "text/csv"),
-        ("text/html", ""),
-        ("text/html, application/json", "application/json"),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "application/json"),
         ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", "application/json"),
-        ("application/*", "application/json"),
-        ("application/*;q=0.1, text/*", "text/csv"),
-        ("text/*;q=0.5, application/x-npy;q=0", "text/csv"),
-        ("application/json;q=0, */*", "text/csv"),
-        ("*/*, application/json;q=0", "text/csv"),
-        ("application/json;q=0, text/*;q=0, */*;q=0.1", "application/x-npy"),
-        ("*/*;q=0", ""),
-        ("application/json;q=0", ""),
-        ("application/json;q=0.2, text/csv;q=0.9", "text/csv"),
         ("application/json; charset=utf-8", "application/json"),
         ("application/json;indent=2;q=0.5, text/csv;q=0.4", "application/json"),
         ('application/json;profile="a,b;q=0", text/csv;q=0.5', "application/json"),
-        ("image/*, application/json;q=0.5", "image/png"),
         (",, text/csv ,", "text/csv"),
         ("text/csv;q=2", "text/csv"),
         ("text/csv;q=nan", ""),
     ],
 )
-def test_accept_is_negotiated(header: str, expected: str) -> None:
+def test_odd_headers_and_other_names_are_negotiated(header: str, expected: str) -> None:
     assert choose(header, OFFERS) == expected
 
 
 @given(st.text(max_size=80))
 def test_any_accept_header_gives_some_of_the_offers(header: str) -> None:
     assert set(acceptable(header, OFFERS)) <= set(OFFERS)
-
-
-@given(st.permutations([("application/json", 0.3), ("text/csv", 0.5), ("*/*", 0.1), ("image/*", 0.4)]))
-def test_the_order_of_an_accept_header_does_not_count(parts: list[tuple[str, float]]) -> None:
-    header = ", ".join(f"{name};q={quality}" for name, quality in parts)
-    assert acceptable(header, OFFERS) == ("text/csv", "image/png", "application/json", "application/x-npy")

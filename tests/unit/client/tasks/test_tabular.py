@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from sm.client.base import TensorClient
@@ -94,9 +98,27 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(tmp_path: Path, rows:
         ask(load_columns(tmp_path / "people"), rows)
 
 
-def test_a_body_that_is_not_csv_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="not CSV"):
-        Rows.fields_of_raw(b"\xff\xfe1,2")
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=6)
+
+
+@given(
+    st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=4),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\ufeff"]),
+)
+def test_csv_of_the_standard_librarys_writer_is_read_back(rows: list[list[str]], end: str, mark: str) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator=end).writerows(rows)
+    assert Rows.fields_of_raw((mark + text.getvalue()).encode()) == {"rows": rows}
+
+
+@given(st.binary(max_size=30) | st.text('a",\n', max_size=9).map(str.encode))
+def test_any_body_is_rows_of_text_or_bad_input(body: bytes) -> None:
+    try:
+        rows = Rows.fields_of_raw(body)["rows"]
+    except BadInput:
+        return
+    assert all(isinstance(cell, str) for row in rows for cell in row)
 
 
 @pytest.mark.parametrize(
