@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.support.boxes import running_box
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
@@ -43,7 +44,7 @@ def start_box(mode: str, folder: Path) -> Iterator[Container]:
         steps = {"first": multiplying_model(2), "second": multiplying_model(3)}
         platform.write_flat("flat")
         platform.write_nested("nested", {**steps, "both": chain_config(*steps)})
-    variables = {**VARIABLES[mode], "TRIREME_MODEL_ARCHIVES": str(platform.home)}
+    variables: dict[str, Any] = {**VARIABLES[mode], "TRIREME_MODEL_ARCHIVES": str(platform.home)}
     with running_box(folder, folder / "model", clients=(), **variables) as box:
         yield Container(
             box.url,
