@@ -1,4 +1,9 @@
-"""gRPC calls to Triton that end with the invocation's deadline, or when its caller disconnects."""
+"""gRPC calls to Triton that end with the invocation's deadline, or when its caller disconnects.
+
+Calls with one answer go to the local Triton over :mod:`sm.triton.wire`. gRPC's own client makes the others:
+streams, which need several answers of one call, and all calls to Tritons elsewhere, for TLS and for channels
+to several servers.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +20,15 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, Unavailable
 from sm.invocation import NO_HEADERS, Invocation, Value, current, span, wait
+from sm.polling import poll_until
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK, NO_KEYS
-from sm.triton.triton_errors import Failed, translate_client_status, translate_status
-from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
+from sm.triton.triton_errors import ENDING, Failed, translate_client_status, translate_status
+from sm.triton.wire import ConnectionPool, Unreadable, encode_call_headers, encode_literals
 
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.
 REGISTRATION_TIMEOUT_S = 2.0
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
+SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 #: A call without a listener.
 UNHEARD = contextlib.nullcontext(NO_HEADERS)
 OPTIONS = (
@@ -54,31 +59,46 @@ class Channel:
         keys: Mapping[str, str] = NO_KEYS,
     ) -> None:
         self._port = triton if isinstance(triton, int) else 0
+        self._timeout, self._keys = timeout, tuple(keys.items())
         #: gRPC's channel with its methods; None at rest.
         self._channel: Any = None
         self._stub: Any = None
         #: The calls that use them.
         self._uses, self._lock = 0, threading.Lock()
+        self._is_closed = False
+        self._pool, authority = ConnectionPool(self._port), f"{LOOPBACK}:{self._port}"
+        #: The headers of each method's calls, and what decodes its answer.
+        self._methods = {
+            method.name: (
+                encode_call_headers(f"/{SERVICE.full_name}/{method.name}", authority, keys),
+                getattr(pb, method.output_type.name).FromString,
+            )
+            for method in SERVICE.methods
+        }
+        #: Makes a call with one answer.
+        self._call = self._call_on_wire if self._port else self._call_with_grpcio
         if not isinstance(triton, int):
             self._open(triton)
-        self._pool = ConnectionPool(self._port, INFER, keys) if self._port else None
-        self._timeout = timeout
-        self._keys = tuple(keys.items())
 
     def connect(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the connection. Before that, calls fail at once."""
-        # grpc's own future leaves a thread behind that watches the channel, and fails if that is closed.
-        with self._methods() as stub, contextlib.suppress(grpc.RpcError):
-            request = pb.ServerLiveRequest()
-            stub.ServerLive(request, timeout=seconds, metadata=self._keys, wait_for_ready=True)
+        """Wait up to ``seconds`` for Triton. Before that, calls fail at once."""
+        poll_until(self._is_live, seconds)
+
+    def _is_live(self) -> bool:
+        try:
+            return bool(self.call("ServerLive", pb.ServerLiveRequest(), REGISTRATION_TIMEOUT_S).live)
+        except Failed:
+            return False
 
     def _open(self, channel: grpc.Channel) -> None:
         self._channel, self._stub = channel, service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     @contextlib.contextmanager
-    def _methods(self) -> Iterator[Any]:
+    def _stubs(self) -> Iterator[Any]:
         """Return the methods of gRPC's channel, which is open until the end of the block."""
         with self._lock:
+            if self._is_closed:
+                raise Failed(Unavailable, ENDING, finished=True)
             if self._channel is None:
                 self._open(grpc.insecure_channel(f"{LOOPBACK}:{self._port}", OPTIONS))
             self._uses += 1
@@ -89,7 +109,7 @@ class Channel:
                 self._uses -= 1
 
     def rest(self) -> None:
-        """Close gRPC's channel until the next call, if none runs: its threads wake up all the time."""
+        """Close gRPC's channel until the next stream, if none runs: its threads wake up all the time."""
         with self._lock:
             if self._port and self._channel is not None and not self._uses:
                 self._channel.close()
@@ -113,26 +133,18 @@ class Channel:
         Raises:
             Failed: The call failed.
         """
-        return self._call(method, request, self._invocation(seconds), interrupt)
+        return self._call(method, request, self._invocation(seconds), interrupt, NO_HEADERS)
 
     def infer(self, request: Any, interrupt: Callable[[], None] | None = None) -> Any:
-        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`.
+        """Send a ModelInferRequest.
 
         Args:
             request: The message.
             interrupt: Called now and then during the call; if it raises, the call ends.
         """
         invocation = self._invocation()
-        with UNHEARD if invocation.listener is None else self._part(INFER, request) as headers:
-            pool = self._pool
-            # Of a longer message gRPC's client makes frames, and sends them as Triton has room. They are few:
-            # tensors of 64 KiB and more are in shared memory.
-            if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
-                return self._call("ModelInfer", request, invocation, interrupt, headers)
-            if headers:
-                pool = pool.with_metadata(headers)
-            answer = _infer_on_own_wire(pool, message, invocation, interrupt)
-            return pb.ModelInferResponse.FromString(answer)
+        with UNHEARD if invocation.listener is None else self._part("ModelInfer", request) as headers:
+            return self._call("ModelInfer", request, invocation, interrupt, headers)
 
     def stream(self, request: Any, interrupt: Callable[[], None]) -> Generator[Any, None, None]:
         """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton.
@@ -141,13 +153,13 @@ class Channel:
             request: A ModelInferRequest.
             interrupt: Called now and then during a wait for the next answer; if it raises, the stream ends.
         """
-        with self._part(STREAM_INFER, request, nests=False) as headers, self._methods() as stub:
+        with self._part("ModelStreamInfer", request, nests=False) as headers, self._stubs() as stub:
             invocation = self._invocation()
             metadata, seconds = (*self._keys, *headers.items()), invocation.remaining()
             try:
                 call = stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
             except ValueError:
-                raise Failed(Unavailable, "the worker is ending", finished=True) from None
+                raise Failed(Unavailable, ENDING, finished=True) from None
             size_of = pb.ModelInferResponse.ByteSize
             try:
                 yield from read_ahead(_answers(call), size_of, call.cancel, invocation, interrupt)
@@ -170,16 +182,17 @@ class Channel:
         return invocation
 
     @contextlib.contextmanager
-    def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Mapping[str, str]]:
+    def _part(self, name: str, request: Any, nests: bool = True) -> Iterator[Mapping[str, str]]:
         """Tell the request's listener of a call; yield the headers to send with it."""
+        method = f"{SERVICE.full_name}/{name}"
         attributes: dict[str, Value] = {
             "rpc.system.name": "grpc",
-            "rpc.method": method[1:],
+            "rpc.method": method,
             "server.address": LOOPBACK,
             "server.port": self._port,
             "trireme.model": request.model_name,
         }
-        with span(method[1:], attributes, is_call=True, nests=nests) as call:
+        with span(method, attributes, is_call=True, nests=nests) as call:
             try:
                 yield call.headers
             except Failed as failure:
@@ -207,34 +220,65 @@ class Channel:
         )
 
     def close(self) -> None:
-        with self._methods():
-            self._channel.close()
-        pool, self._pool = self._pool, None
-        if pool:
-            pool.close()
+        with self._lock:
+            self._is_closed = True
+            if self._channel is not None:
+                self._channel.close()
+        self._pool.close()
 
     def _call_registration(self, method: str, request: Any) -> Any:
         try:
-            return self._call(method, request, Invocation(time.monotonic() + REGISTRATION_TIMEOUT_S))
+            invocation = Invocation(time.monotonic() + REGISTRATION_TIMEOUT_S)
+            return self._call(method, request, invocation, None, NO_HEADERS)
         except Failed as failure:
             raise failure.error from None
 
-    def _call(
+    def _call_on_wire(
         self,
         method: str,
         request: Any,
         invocation: Invocation,
-        interrupt: Callable[[], None] | None = None,
-        headers: Mapping[str, str] = NO_HEADERS,
+        interrupt: Callable[[], None] | None,
+        headers: Mapping[str, str],
+    ) -> Any:
+        head, decode = self._methods[method]
+        if headers:
+            head += encode_literals(headers)
+        message, seconds = request.SerializeToString(), max(0.0, invocation.at - time.monotonic())
+        connection = self._pool.acquire(seconds)
+        try:
+            connection.send(head, message, seconds)
+            del message  # it may be megabytes
+            answer = wait(connection.receive, invocation, interrupt)
+        except BaseException as error:
+            # Triton drops the requests of a connection that closes.
+            connection.close()
+            if isinstance(error, CallerGone | DeadlinePassed):
+                raise _unfinished(error) from None
+            if isinstance(error, Unreadable):
+                raise Failed(ModelFailed, f"Triton's answer cannot be read: {error}", finished=True) from None
+            if isinstance(error, Failed) and issubclass(error.kind, NotReady) and not invocation.remaining():
+                raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
+            raise
+        self._pool.release(connection)
+        return decode(answer)
+
+    def _call_with_grpcio(
+        self,
+        method: str,
+        request: Any,
+        invocation: Invocation,
+        interrupt: Callable[[], None] | None,
+        headers: Mapping[str, str],
     ) -> Any:
         metadata = (*self._keys, *headers.items())
-        with self._methods() as stub:
+        with self._stubs() as stub:
             # gRPC sends the deadline to Triton, which then drops a request that is still queued.
             try:
                 seconds = invocation.remaining()
                 future = getattr(stub, method).future(request, timeout=seconds, metadata=metadata)
             except ValueError:
-                raise Failed(Unavailable, "the worker is ending", finished=True) from None
+                raise Failed(Unavailable, ENDING, finished=True) from None
             try:
                 return wait(partial(_result, future), invocation, interrupt)
             except (CallerGone, DeadlinePassed) as error:
@@ -254,26 +298,6 @@ def _result(future: Any, seconds: float) -> Any:
         return future.result(timeout=seconds)
     except grpc.FutureTimeoutError:
         return None
-
-
-def _infer_on_own_wire(
-    pool: ConnectionPool, message: bytes, invocation: Invocation, interrupt: Callable[[], None] | None
-) -> bytes:
-    connection = pool.acquire(message, max(0.0, invocation.at - time.monotonic()))
-    try:
-        answer = wait(connection.receive, invocation, interrupt)
-    except BaseException as error:
-        # Triton drops the requests of a connection that closes.
-        connection.close()
-        if isinstance(error, CallerGone | DeadlinePassed):
-            raise _unfinished(error) from None
-        if isinstance(error, Unreadable):
-            raise Failed(ModelFailed, f"Triton's answer cannot be read: {error}", finished=True) from None
-        if isinstance(error, Failed) and issubclass(error.kind, NotReady) and not invocation.remaining():
-            raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
-        raise
-    pool.release(connection)
-    return answer
 
 
 def _answers(call: Any) -> Generator[Any, None, None]:

@@ -42,8 +42,7 @@ OUT_OF_MEMORY = re.compile(
     r"out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
-#: To connect to a restarted Triton. gRPC tries only now and then, and a call between two attempts fails
-#: although Triton is ready.
+#: Wait for a restarted Triton for this long.
 CONNECT_TIMEOUT_S = 5.0
 #: Triton reads the whole repository at each load and unload, and fails with this message if another model's
 #: folder is removed meanwhile. The next attempt succeeds, as Triton does not find that folder any more.
@@ -93,11 +92,8 @@ class ModelControl:
         """
         self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
-        try:
-            with self._watching({model, *parts}) as check:
-                self._call("RepositoryModelLoad", request, model, seconds, check)
-        finally:
-            self._channel.rest()
+        with self._watching({model, *parts}) as check:
+            self._call("RepositoryModelLoad", request, model, seconds, check)
 
     def unload(self, model: str) -> None:
         """Unload a model, if it is loaded, and wait until it holds no memory."""

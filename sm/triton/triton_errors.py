@@ -118,6 +118,7 @@ HTTP_CODES = {
 ANSWERED = (Code.INTERNAL, Code.UNKNOWN, Code.INVALID_ARGUMENT)
 
 UNREACHABLE = "Triton is not there; it is starting or being started again"
+ENDING = "the worker is ending"
 LATE = "the invocation's time ended while Triton ran the model"
 #: Before a text about a request, which may have an id of any characters.
 ID = r"(?:\[request id: .*\] )?"

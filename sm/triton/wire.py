@@ -1,7 +1,10 @@
 """A unary gRPC client on plain sockets: one call at a time on each connection.
 
 gRPC's Python client takes five times as long for a call, because it hands each call from thread to thread.
-Here the calling thread also waits. HTTP/2: RFC 9113, its header blocks (HPACK): RFC 7541; gRPC over it:
+Here the calling thread also waits. It sends a message as the server's flow control has room for it, and reads
+meanwhile: the server may end the call before it has the whole message.
+
+HTTP/2: RFC 9113, its header blocks (HPACK): RFC 7541; gRPC over it:
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
 servers use; any other form is :class:`Unreadable`, and the call fails.
 
@@ -11,21 +14,24 @@ When Triton's HTTP notices a caller that leaves (triton-inference-server/server,
 
 from __future__ import annotations
 
-import copy
 import re
+import select
 import socket
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
-from sm.errors import NotReady
-from sm.triton.triton_errors import UNREACHABLE, Failed, lost_connection, translate_status
+from sm.errors import NotReady, Unavailable
+from sm.triton.triton_errors import ENDING, UNREACHABLE, Failed, lost_connection, translate_status
 
-#: Bytes of a message that fits into one frame of the size that every server accepts.
-MAX_FRAME_BYTES = 2**14 - 5
+#: Bytes of a frame at most. Every server accepts as many, so its MAX_FRAME_SIZE is not read.
+FRAME_BYTES = 2**14
+#: Bytes of the frames that are made at once.
+BURST_BYTES = 2**18
 #: Types and flags of frames.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
@@ -41,6 +47,8 @@ WINDOW_UPDATE_BYTES = 2**30
 #: each read.
 READ_BYTES = 2**18
 MAX_STREAM_ID = 2**31 - 1
+#: The kernel takes 0 for a wait without an end.
+MIN_WAIT_S = 0.001
 #: The server's deadline is this much later, so that this side ends the call first.
 DEADLINE_GRACE_MS = 20
 #: The number of a status, as gRPC's servers write it.
@@ -74,7 +82,7 @@ def encode_string(text: str) -> bytes:
     return bytes((*encoded, size)) + content
 
 
-def _encode_literals(headers: Mapping[str, str]) -> bytes:
+def encode_literals(headers: Mapping[str, str]) -> bytes:
     return b"".join(b"\x00" + encode_string(name) + encode_string(value) for name, value in headers.items())
 
 
@@ -87,7 +95,7 @@ def encode_call_headers(path: str, authority: str, metadata: Mapping[str, str]) 
             b"\x83\x86\x04" + encode_string(path),
             b"\x01" + encode_string(authority),
             b"\x0f\x10" + encode_string("application/grpc"),
-            _encode_literals({"te": "trailers", **metadata}),
+            encode_literals({"te": "trailers", **metadata}),
         )
     )
 
@@ -156,10 +164,10 @@ def _decode_string(block: bytes, at: int) -> tuple[bytes, int]:
     return text, at + size
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bytes:
     """Encode a frame."""
     size = len(payload)
-    return FRAME_HEAD.pack(size >> 8, size & 255, kind, flags, stream) + payload
+    return b"".join((FRAME_HEAD.pack(size >> 8, size & 255, kind, flags, stream), payload))
 
 
 def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
@@ -192,7 +200,7 @@ class Connection:
 
     def __init__(self, port: int, seconds: float) -> None:
         try:
-            self._socket = socket.create_connection(("127.0.0.1", port), seconds)
+            self._socket = socket.create_connection(("127.0.0.1", port), max(MIN_WAIT_S, seconds))
         except OSError:
             raise Failed(NotReady, UNREACHABLE, finished=True) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -202,8 +210,14 @@ class Connection:
         self._stream = -1
         #: Received bytes that were not parsed yet.
         self._buffer = b""
-        #: Bytes that may be sent, and received bytes that were not yet acknowledged with WINDOW_UPDATE.
-        self._window, self._unacknowledged = DEFAULT_WINDOW_BYTES, 0
+        #: Bytes that the server takes now, on the connection and on the call's stream. The latter begins with
+        #: the third, and is negative after the server has made that smaller.
+        self._window = self._stream_window = self._initial_window = DEFAULT_WINDOW_BYTES
+        #: What of the call waits for the server's windows, and the frames that wait for the socket.
+        self._unsent: list[memoryview] = []
+        self._outgoing = b""
+        #: Received bytes that were not yet acknowledged with WINDOW_UPDATE.
+        self._unacknowledged = 0
         self._status = b""
         self._message = b""
         self._parts: list[bytes] = []
@@ -218,31 +232,40 @@ class Connection:
                 self._parse_frames(content)
             return False
         except BlockingIOError:
-            # With half a frame in the buffer, the next answer would be parsed from its middle.
-            is_intact = self.usable and not self._buffer
-            return is_intact and self._window >= MAX_FRAME_BYTES + 5 and self._stream < MAX_STREAM_ID
+            # With half a frame in the buffer, the next answer would be parsed from its middle. Of a call that
+            # was answered too soon, half a frame may have been sent.
+            is_between_frames = not (self._buffer or self._outgoing or self._unsent)
+            return self.usable and is_between_frames and self._stream < MAX_STREAM_ID
         except (OSError, Failed, Unreadable):
             return False
 
     def send(self, head: bytes, message: bytes, seconds: float) -> None:
         """Send a call. The server gets a slightly longer deadline, so that this side ends the call."""
         self._stream += 2
-        self._status, self._message, self._parts, self._ended = b"", b"", [], False
+        self._status, self._message, self._ended = b"", b"", False
         timeout = b"%dm" % (int(seconds * 1000) + DEADLINE_GRACE_MS)
         block = b"%b%b%c%b" % (head, TIMEOUT_NAME, len(timeout), timeout)
         size, stream = len(message) + 5, self._stream
-        self._window -= size
-        call = b"%b%b%b\0%b%b" % (
-            FRAME_HEAD.pack(len(block) >> 8, len(block) & 255, HEADERS, END_HEADERS, stream),
-            block,
-            FRAME_HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream),
-            (size - 5).to_bytes(4, "big"),
-            message,
-        )
+        call = FRAME_HEAD.pack(len(block) >> 8, len(block) & 255, HEADERS, END_HEADERS, stream) + block
+        if size <= FRAME_BYTES and size <= self._window and size <= self._initial_window:
+            self._window -= size
+            call = b"%b%b\0%b%b" % (
+                call,
+                FRAME_HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream),
+                (size - 5).to_bytes(4, "big"),
+                message,
+            )
+        else:
+            self._stream_window = self._initial_window
+            parts = b"\0" + (size - 5).to_bytes(4, "big"), message
+            self._unsent = [memoryview(part) for part in parts if part]
         try:
-            self._socket.sendall(call)
+            sent = self._socket.send(call, socket.MSG_DONTWAIT)
         except OSError:
-            raise lost_connection() from None
+            sent = 0
+        if sent < len(call) or self._unsent:
+            self._outgoing = call[sent:]
+            self._push()
 
     def receive(self, seconds: float) -> bytes | None:
         """Return the answer's message; None if it did not arrive in time.
@@ -251,21 +274,32 @@ class Connection:
             Failed: The server answered with an error status, or the connection ended.
             Unreadable: The answer's form is not supported.
         """
-        seconds = max(0.001, seconds)
+        if seconds < MIN_WAIT_S:
+            seconds = MIN_WAIT_S
         if seconds != self._receive_timeout:
             interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
             self._receive_timeout = seconds
-        while not self._ended:
-            try:
-                content = self._socket.recv(READ_BYTES)
-            except BlockingIOError:
+        end = 0.0
+        while True:
+            if not self._outgoing or self._can_read(seconds):
+                try:
+                    content = self._socket.recv(READ_BYTES)
+                except BlockingIOError:
+                    return None
+                except OSError:
+                    content = b""
+                if not content:
+                    raise lost_connection()
+                self._parse_frames(content)
+                if self._ended:
+                    break
+                if self._unsent:
+                    self._push()
+            now = time.monotonic()
+            end = end or now + seconds
+            if now > end:
                 return None
-            except OSError:
-                content = b""
-            if not content:
-                raise lost_connection()
-            self._parse_frames(content)
         # Drop the parts now, as they may be megabytes.
         parts, self._parts = self._parts, []
         message = b"".join(parts)
@@ -282,10 +316,44 @@ class Connection:
         self._socket.close()
 
     def _send(self, content: bytes) -> None:
-        try:
-            self._socket.sendall(content)
-        except OSError:
-            raise lost_connection() from None
+        self._outgoing += content
+        self._push()
+
+    def _push(self) -> None:
+        """Send what the socket and the server's windows have room for."""
+        while self._outgoing or (self._unsent and self._make_frames()):
+            try:
+                sent = self._socket.send(self._outgoing, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                # The server may have answered before it closed the connection: reading shows it.
+                self._outgoing, self._unsent, self.usable = b"", [], False
+                return
+            self._outgoing = self._outgoing[sent:]
+
+    def _make_frames(self) -> bool:
+        """Make frames of what the server's windows have room for; False if they have none."""
+        room = min(self._window, self._stream_window, BURST_BYTES)
+        if room <= 0:
+            return False
+        content, rest = self._unsent[0][:room], self._unsent[0][room:]
+        self._unsent[:1] = [rest] if rest else []
+        self._window -= len(content)
+        self._stream_window -= len(content)
+        parts = [content[at : at + FRAME_BYTES] for at in range(0, len(content), FRAME_BYTES)]
+        last = b"" if self._unsent else frame(DATA, END_STREAM, self._stream, parts.pop())
+        self._outgoing = b"".join(frame(DATA, 0, self._stream, part) for part in parts) + last
+        return True
+
+    def _can_read(self, seconds: float) -> bool:
+        """Wait until something can be read, or until the socket has room, and use that room."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | select.POLLOUT)
+        ((_, events),) = poll.poll(seconds * 1000) or ((0, 0),)
+        if events & select.POLLOUT:
+            self._push()
+        return bool(events & ~select.POLLOUT)
 
     def _parse_frames(self, content: bytes) -> None:
         """Handle all complete frames, and keep the rest."""
@@ -307,22 +375,37 @@ class Connection:
             elif kind == WINDOW_UPDATE:
                 if stream == 0:
                     self._window += int.from_bytes(payload, "big")
+                elif stream == self._stream:
+                    self._stream_window += int.from_bytes(payload, "big")
             else:
                 self._handle_frame(kind, flags, stream, payload)
         self._buffer = buffer[at:]
 
     def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind in (SETTINGS, PING) and not flags & ACK:
+            if kind == SETTINGS:
+                self._apply_settings(payload)
+            # What follows the acknowledgement must keep to the new settings.
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
-            if kind == SETTINGS and not _accepts_calls(payload):
-                self.usable = False
         elif kind == GOAWAY:
             self.usable = False
+            last = int.from_bytes(payload[:4], "big") & MAX_STREAM_ID
+            if last < self._stream and not self._ended:
+                raise Failed(NotReady, UNREACHABLE, finished=True)
         elif kind == RST_STREAM and stream == self._stream and not self._ended:
             # After the answer's end, a reset only means that the server ignores the rest of the request.
             number = int.from_bytes(payload, "big")
             code = RESET_CODES.get(number, StatusCode.INTERNAL)
             raise lost_connection(code, f"Triton ended the call: RST_STREAM with error code {number}")
+
+    def _apply_settings(self, payload: bytes) -> None:
+        for name, value in struct.iter_unpack(">HI", payload[: len(payload) // 6 * 6]):
+            if name == INITIAL_WINDOW_SIZE:
+                self._stream_window += value - self._initial_window
+                self._initial_window = value
+            elif name == MAX_CONCURRENT_STREAMS and not value:
+                # A call that was sent before is valid; the next one needs a new connection.
+                self.usable = False
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
         self._unacknowledged += len(payload)
@@ -356,18 +439,6 @@ class Connection:
         self._ended = bool(flags & END_STREAM)
 
 
-def _accepts_calls(settings: bytes) -> bool:
-    """True if the settings of the server allow another call on this connection.
-
-    A call that was sent before the settings arrived is valid; only the next one needs a new connection.
-    """
-    values: dict[int, int] = dict(struct.iter_unpack(">HI", settings[: len(settings) // 6 * 6]))
-    return (
-        values.get(INITIAL_WINDOW_SIZE, DEFAULT_WINDOW_BYTES) >= MAX_FRAME_BYTES + 5
-        and values.get(MAX_CONCURRENT_STREAMS, 1) > 0
-    )
-
-
 def _without_padding(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise Unreadable("a frame has more padding than content")
@@ -375,40 +446,31 @@ def _without_padding(payload: bytes) -> bytes:
 
 
 class ConnectionPool:
-    """Connections to a server for one method. Any number of threads may call at once."""
+    """Connections to a server on loopback. Any number of threads may call at once."""
 
-    def __init__(self, port: int, path: str, metadata: Mapping[str, str]) -> None:
+    def __init__(self, port: int) -> None:
         self._port = port
-        self._head = encode_call_headers(path, f"127.0.0.1:{port}", metadata)
         #: The last used is taken first, because its memory is still cached.
         self._idle: list[Connection] = []
         #: Gives back a connection whose answer was read.
         self.release = self._idle.append
+        self._is_closed = False
 
-    def with_metadata(self, metadata: Mapping[str, str]) -> ConnectionPool:
-        """Return a pool of the same connections whose calls carry more metadata."""
-        pool = copy.copy(self)
-        pool._head += _encode_literals(metadata)
-        return pool
-
-    def acquire(self, message: bytes, seconds: float) -> Connection:
-        """Take a connection and send ``message`` on it. Raises :class:`Failed` if that is impossible."""
+    def acquire(self, seconds: float) -> Connection:
+        """Take a connection, or make one within ``seconds``. Raises :class:`Failed` if that is impossible."""
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                connection = Connection(self._port, seconds)
-                break
+                if self._is_closed:
+                    raise Failed(Unavailable, ENDING, finished=True) from None
+                return Connection(self._port, seconds)
             if connection.is_ready():
-                break
+                return connection
             connection.close()
-        try:
-            connection.send(self._head, message, seconds)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def close(self) -> None:
+        """Close the connections, and make no more."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
+from h2.events import DataReceived, PingAckReceived, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
@@ -37,14 +37,18 @@ class Call:
     stream: int
     headers: list[tuple[str, str]]
     body: bytes = b""
+    #: Bytes of the body for which the caller has not been given room again.
+    unacknowledged: int = 0
+    #: Set by a test that answers before the call is complete. Its script does not run then.
+    is_answered: bool = False
 
     def open(self) -> None:
         self.server.h2.send_headers(self.stream, OPENING)
 
     def send(self, content: bytes, pad: int | None = None, frame_bytes: int = 2**14) -> None:
         """As DATA frames, as many bytes as the caller's windows have room for."""
-        h2 = self.server.h2
-        while content:
+        h2, rest = self.server.h2, memoryview(content)
+        while rest:
             overhead = 0 if pad is None else pad + 1
             room = min(
                 h2.local_flow_control_window(self.stream) - overhead,
@@ -55,9 +59,19 @@ class Call:
                 self.server.flush()
                 self.server.receive()
                 continue
-            h2.send_data(self.stream, content[:room], pad_length=pad)
-            content = content[room:]
+            h2.send_data(self.stream, bytes(rest[:room]), pad_length=pad)
+            rest = rest[room:]
             self.server.flush()
+
+    def give_room(self) -> None:
+        """Let the caller send as many bytes again as came so far."""
+        # h2's own way keeps a caller with a small window waiting for ever.
+        h2, room, self.unacknowledged = self.server.h2, self.unacknowledged, 0
+        if room:
+            h2.increment_flow_control_window(room)
+        if room and not self.is_answered:
+            h2.increment_flow_control_window(room, self.stream)
+        self.server.flush()
 
     def end(self, status: int = 0, sentence: str | None = None) -> None:
         """The trailers."""
@@ -75,6 +89,8 @@ class Call:
 
 
 Script = Callable[[Call], None]
+#: Called with a call that is not complete, whenever something of its caller has arrived.
+Hearing = Callable[[Call], None]
 
 
 @dataclass
@@ -84,8 +100,10 @@ class H2Caller:
     sock: socket.socket
     huffman: bool
     settings: dict[SettingCodes | int, int]
+    hear: Hearing
     calls: dict[int, Call] = field(default_factory=dict)
     complete: list[Call] = field(default_factory=list)
+    pongs: int = 0
 
     def __post_init__(self) -> None:
         self.sock.settimeout(CALLER_TIMEOUT_S)
@@ -96,8 +114,8 @@ class H2Caller:
             # gRPC's C core, which Triton uses, sends no Huffman code.
             encoder: Any = self.h2.encoder
             encoder.encode = partial(encoder.encode, huffman=False)
-        self.h2.update_settings(self.settings)
         self.h2.initiate_connection()
+        self.h2.update_settings(self.settings)
         self.flush()
 
     def flush(self) -> None:
@@ -114,13 +132,21 @@ class H2Caller:
                     self, event.stream_id, [(str(name), str(value)) for name, value in event.headers]
                 )
             elif isinstance(event, DataReceived):
-                self.calls[event.stream_id].body += event.data
-                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                call = self.calls[event.stream_id]
+                call.body += event.data
+                call.unacknowledged += event.flow_controlled_length
+            elif isinstance(event, PingAckReceived):
+                self.pongs += 1
             elif isinstance(event, StreamEnded):
-                self.complete.append(self.calls.pop(event.stream_id))
+                call = self.calls.pop(event.stream_id)
+                call.give_room()
+                if not call.is_answered:
+                    self.complete.append(call)
             elif isinstance(event, StreamReset):
                 self.calls.pop(event.stream_id, None)
                 self.complete = [call for call in self.complete if call.stream != event.stream_id]
+        for call in [*self.calls.values()]:
+            self.hear(call)
         self.flush()
 
     def next_call(self) -> Call:
@@ -141,7 +167,11 @@ class H2Server:
 
 @contextmanager
 def h2_server(
-    script: Script, *, huffman: bool = False, settings: dict[SettingCodes | int, int] | None = None
+    script: Script,
+    *,
+    huffman: bool = False,
+    settings: dict[SettingCodes | int, int] | None = None,
+    hear: Hearing = Call.give_room,
 ) -> Iterator[H2Server]:
     """Run ``script`` for every call until the block ends; a breach of HTTP/2 by a caller fails the test."""
     served = H2Server()
@@ -149,7 +179,7 @@ def h2_server(
     def serve(connection: socket.socket) -> None:
         served.connections += 1
         try:
-            caller = H2Caller(connection, huffman, settings or {})
+            caller = H2Caller(connection, huffman, settings or {}, hear)
             while True:
                 call = caller.next_call()
                 served.calls.append(call)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,20 +29,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from sm.errors import DeadlinePassed, ModelFailed
+from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady
+from sm.invocation import Invocation, running
 from sm.triton import wire
 from sm.triton.channel import OPTIONS, Channel
 from sm.triton.triton_errors import Failed
-from sm.triton.wire import ConnectionPool
-from tests.integration.triton.h2_server import OPENING, Call, Script, h2_server, message
+from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, ConnectionPool, encode_call_headers
+from tests.integration.triton.h2_server import OPENING, Call, Hearing, Script, h2_server, message
 
 pytestmark = pytest.mark.core
 
 TIMEOUT_S = 10.0
-PATH = "/inference.GRPCInferenceService/ModelInfer"
+HEAD = encode_call_headers("/inference.GRPCInferenceService/ModelInfer", "127.0.0.1", {})
 REQUEST = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
 RESPONSE = pb.ModelInferResponse(model_name="model", id="7", raw_output_contents=[b"y" * 3000])
 RESPONSE_BYTES = RESPONSE.SerializeToString()
+#: More than a server takes without a WINDOW_UPDATE, and more than sockets keep.
+LONG_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[b"x" * 300_000])
+HUGE_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[bytes(30_000_000)])
+HUGE_ANSWER = pb.ModelInferResponse(raw_output_contents=[bytes(30_000_000)])
 LONG_RESPONSE = pb.ModelInferResponse(model_name="model", raw_output_contents=[bytes(range(256)) * 20_000])
 
 
@@ -237,13 +244,18 @@ def grpcio(port: int) -> GrpcChannel:
     return insecure_channel(f"127.0.0.1:{port}", OPTIONS)
 
 
-def outcomes_of_both(script: Script, timeout: float = TIMEOUT_S) -> dict[str, list[object]]:
+def outcomes_of_both(
+    script: Script,
+    timeout: float = TIMEOUT_S,
+    request: pb.ModelInferRequest = REQUEST,
+    hear: Hearing = Call.give_room,
+) -> dict[str, list[object]]:
     """The outcomes of two calls on one channel, with our own client and with grpcio alone."""
     outcomes = {}
     for name in ("wire", "grpcio"):
-        with h2_server(script) as server:
+        with h2_server(script, hear=hear) as server:
             channel = Channel(server.port if name == "wire" else grpcio(server.port), timeout)
-            outcomes[name] = [response_or_failure(channel) for _ in range(2)]
+            outcomes[name] = [response_or_failure(channel, request) for _ in range(2)]
             channel.close()
     return outcomes
 
@@ -321,28 +333,151 @@ def test_more_bytes_than_a_flow_control_window_are_sent_and_received(monkeypatch
     monkeypatch.setattr(wire, "WINDOW_UPDATE_BYTES", 2**14)
     monkeypatch.setattr(wire, "PREFACE", wire.preface(window=2**18))
     with h2_server(send_message(RESPONSE_BYTES * 20)) as server:
-        pool = ConnectionPool(server.port, PATH, {})
+        pool = ConnectionPool(server.port)
         for _ in range(50):
-            connection = pool.acquire(b"x" * 9000, TIMEOUT_S)
-            assert connection.receive(TIMEOUT_S) == RESPONSE_BYTES * 20
-            pool.release(connection)
+            assert answer(pool, b"x" * 9000) == RESPONSE_BYTES * 20
         pool.close()
     assert server.connections == 1
 
 
-@pytest.mark.parametrize(
-    "server_settings",
-    [{SettingCodes.INITIAL_WINDOW_SIZE: 100}, {SettingCodes.MAX_CONCURRENT_STREAMS: 0}],
-    ids=str,
-)
-def test_a_server_with_small_limits_still_gets_every_call(
-    server_settings: dict[SettingCodes | int, int],
-) -> None:
-    with h2_server(send_response, settings=server_settings) as server:
+def answer(pool: ConnectionPool, content: bytes) -> bytes | None:
+    """The answer to a call that is answered."""
+    connection = pool.acquire(TIMEOUT_S)
+    connection.send(HEAD, content, TIMEOUT_S)
+    content_of_answer = connection.receive(TIMEOUT_S)
+    pool.release(connection)
+    return content_of_answer
+
+
+def test_a_server_that_takes_no_second_call_still_gets_every_call() -> None:
+    with h2_server(send_response, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 0}) as server:
         channel = Channel(server.port, TIMEOUT_S)
         assert [channel.infer(REQUEST) for _ in range(3)] == [RESPONSE] * 3
         channel.close()
     assert server.connections == 3
+
+
+def shrink_window(call: Call) -> None:
+    """Make the window of open streams smaller than what was already sent."""
+    if len(call.body) == call.unacknowledged and call.body:
+        call.server.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+    call.give_room()
+
+
+def ask_first(call: Call) -> None:
+    """Give room only to a caller that answers a PING in the middle of its message."""
+    if call.server.pongs:
+        call.give_room()
+    elif call.body:
+        call.server.h2.ping(b"12345678")
+
+
+#: What a server allows: its settings, and how it goes on.
+ROOMS: dict[str, tuple[dict[SettingCodes | int, int], Hearing]] = {
+    "the usual window": ({}, Call.give_room),
+    "a small window": ({SettingCodes.INITIAL_WINDOW_SIZE: 1000}, Call.give_room),
+    "a window that shrinks": ({}, shrink_window),
+    "room after a PING": ({}, ask_first),
+}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_long_message_is_sent_as_the_server_has_room_for_it(name: str) -> None:
+    server_settings, hear = ROOMS[name]
+    with h2_server(send_response, settings=server_settings, hear=hear) as server:
+        channel = Channel(server.port, TIMEOUT_S)
+        assert [channel.infer(request) for request in (LONG_REQUEST, REQUEST, LONG_REQUEST)] == [RESPONSE] * 3
+        channel.close()
+    bodies = [message(request.SerializeToString()) for request in (LONG_REQUEST, REQUEST, LONG_REQUEST)]
+    assert [call.body for call in server.calls] == bodies
+    assert server.connections == 1
+
+
+def early(script: Script) -> Hearing:
+    """Run a script in the middle of a message, and ignore the rest."""
+
+    def hear(call: Call) -> None:
+        if not call.is_answered and call.body:
+            call.is_answered = True
+            script(call)
+        call.give_room()
+
+    return hear
+
+
+EARLY: dict[str, Script] = {
+    "an answer": send_response,
+    "a refusal": fail_at_once,
+    "a refusal and a reset behind it": fail_and_reset,
+    "hung up": hang_up_after(0),
+    **{f"RST_STREAM {code.name}": reset_with(code, False) for code in ErrorCodes},
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_call_that_ends_before_all_of_it_is_sent_ends_as_with_grpcio(name: str) -> None:
+    outcomes = outcomes_of_both(send_response, request=LONG_REQUEST, hear=early(EARLY[name]))
+    assert outcomes["wire"] == outcomes["grpcio"]
+
+
+def test_a_call_that_a_goaway_refuses_was_not_begun() -> None:
+    def refuse(call: Call) -> None:
+        send_raw(call, GoAwayFrame(0, last_stream_id=0, error_code=ErrorCodes.NO_ERROR))
+
+    with h2_server(send_response, hear=early(refuse)) as server:
+        channel = Channel(server.port, TIMEOUT_S)
+        assert response_or_failure(channel, LONG_REQUEST)[:2] == (NotReady, True)  # type: ignore[index]
+        channel.close()
+
+
+def open_wide(call: Call) -> None:
+    """Take the whole message at once, as far as flow control goes."""
+    call.server.h2.increment_flow_control_window(MAX_WINDOW_BYTES - DEFAULT_WINDOW_BYTES)
+    call.server.flush()
+
+
+WIDE_OPEN: dict[SettingCodes | int, int] = {SettingCodes.INITIAL_WINDOW_SIZE: MAX_WINDOW_BYTES}
+
+
+def test_an_answer_comes_through_when_both_sides_have_more_to_send_than_sockets_keep() -> None:
+    """The server reads nothing while it sends."""
+
+    def answer_without_reading(call: Call) -> None:
+        open_wide(call)
+        call.answer(HUGE_ANSWER.SerializeToString())
+
+    with h2_server(send_response, settings=WIDE_OPEN, hear=early(answer_without_reading)) as server:
+        channel = Channel(server.port, TIMEOUT_S)
+        assert channel.infer(HUGE_REQUEST) == HUGE_ANSWER
+        channel.close()
+
+
+@pytest.mark.parametrize("kind", [DeadlinePassed, CallerGone])
+@pytest.mark.parametrize("stalls", ["window", "socket"])
+def test_a_call_of_a_server_that_stalls_ends_with_its_invocation(
+    stalls: str, kind: type[DeadlinePassed | CallerGone]
+) -> None:
+    """The server's window does not open, or it reads nothing."""
+    has_begun, ended = threading.Event(), threading.Event()
+
+    def stall(call: Call) -> None:
+        has_begun.set()
+        if stalls == "socket" and not ended.is_set():
+            open_wide(call)
+            ended.wait(TIMEOUT_S)
+
+    request, server_settings = (HUGE_REQUEST, WIDE_OPEN) if stalls == "socket" else (LONG_REQUEST, None)
+    if kind is DeadlinePassed:
+        invocation = Invocation(time.monotonic() + 0.5)
+    else:
+        invocation = Invocation(time.monotonic() + TIMEOUT_S, has_begun.is_set)
+    with h2_server(send_response, settings=server_settings, hear=stall) as server:
+        channel = Channel(server.port, TIMEOUT_S)
+        with running(invocation):
+            outcome = response_or_failure(channel, request)
+        ended.set()
+        channel.close()
+    assert outcome[:2] == (kind, False)  # type: ignore[index]
 
 
 @dataclass
@@ -393,9 +528,7 @@ def test_an_answer_is_complete_however_it_is_split(
 ) -> None:
     framing, port = framing_server
     framing.content, framing.frames, framing.pieces = content, tuple(frames), tuple(pieces)
-    pool = ConnectionPool(port, PATH, {})
+    pool = ConnectionPool(port)
     for _ in range(2):
-        connection = pool.acquire(b"question", TIMEOUT_S)
-        assert connection.receive(TIMEOUT_S) == content
-        pool.release(connection)
+        assert answer(pool, b"question") == content
     pool.close()
