@@ -231,6 +231,8 @@ class Invocation:
             raise CallerGone("the caller hung up")
 
 
+#: For what a client's code calls back: its calls of Triton, its stages, the memory of its pictures. All else
+#: has the invocation as an argument.
 _current: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 #: Return the invocation that this thread serves; None if there is none.
 current = _current.get

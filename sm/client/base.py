@@ -16,6 +16,7 @@ from sm.client.payloads import Payload
 from sm.client.readiness import Question
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
+from sm.invocation import Invocation
 from sm.metrics import stage
 
 Array = NDArray[Any]
@@ -190,7 +191,7 @@ class Gatherer(Protocol):
     #: Records that are answered together, at most.
     max_batch: int
 
-    def answer(self, payloads: Sequence[Payload]) -> list[object]:
+    def answer(self, payloads: Sequence[Payload], invocation: Invocation | None) -> list[object]:
         """Return each record's result, or the exception of the client if it failed."""
         ...
 

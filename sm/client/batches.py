@@ -20,7 +20,7 @@ from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
-from sm.invocation import Invocation, Suspicion, current, running, span, wait
+from sm.invocation import Invocation, Suspicion, running, span, wait
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Batches:
         self._waiting: dict[Invocation, deque[_Record]] = {}
         self._count = self._running = 0
 
-    def answer(self, payloads: Sequence[Payload]) -> list[object]:
+    def answer(self, payloads: Sequence[Payload], invocation: Invocation | None) -> list[object]:
         """Return each record's result, or the exception of the client if it failed.
 
         A record that names a version runs alone, as its model may not be that of the others.
@@ -94,15 +94,14 @@ class Batches:
         Raises:
             DeadlinePassed, CallerGone: The invocation ended during the wait.
         """
-        limit = current()
-        if limit is None or not payloads or any(payload.version for payload in payloads):
+        if invocation is None or not payloads or any(payload.version for payload in payloads):
             return [self._answer_alone(payload) for payload in payloads]
         with self._changed:
             if len(payloads) == 1 and not self._running and not self._max_wait:
                 self._running = 1
                 records = []
             else:
-                records = self._put(payloads, limit)
+                records = self._put(payloads, invocation)
         if not records:
             try:
                 return [self._answer_alone(payloads[0])]

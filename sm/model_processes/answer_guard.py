@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sm.errors import Interrupted, NotReady, Unavailable
-from sm.invocation import Ticket, current
+from sm.invocation import Invocation, Ticket
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.model_processes.generations import (
     MAX_HEARTBEAT_AGE_S,
@@ -153,14 +153,16 @@ class AnswerGuard:
         """Record that a model has sent a part of a stream."""
         self.shared.note_part(model)
 
-    def report_abandoned(self, ticket: Ticket, model: str, streamed: bool = False) -> None:
+    def report_abandoned(
+        self, ticket: Ticket, model: str, invocation: Invocation | None, streamed: bool = False
+    ) -> None:
         """Report a call of a model whose answer nobody reads, because it is late or its caller is gone.
 
         The model may hang. After a standstill the answer might have told of a stall.
         """
-        shared, deadline = self.shared, current()
-        if self._hangs is not None and deadline is not None:
-            self._hangs.add(ticket, model, deadline, streamed)
+        shared = self.shared
+        if self._hangs is not None and invocation is not None:
+            self._hangs.add(ticket, model, invocation, streamed)
         is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
         if is_late or shared.resumed != ticket.resumed:
             for each, number in ticket.generations:

@@ -19,14 +19,14 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
 from sm import metrics
 from sm.errors import DeadlinePassed, Overloaded
-from sm.invocation import Invocation, current, wait
+from sm.invocation import Invocation, wait
 
 #: How much the last request's time counts in the mean: after 8 requests, a change is known by two thirds.
 NEWEST_SHARE = 1 / 8
@@ -99,12 +99,12 @@ class FairGate:
         """True if requests wait. Read without a lock, so it may be out of date."""
         return bool(self._waiting)
 
-    def enter(self, name: str, limit: Callable[[], Invocation | None] = current) -> None:
+    def enter(self, name: str, invocation: Invocation | None = None) -> None:
         """Take a slot for a request, after its turn in the model's queue.
 
         Args:
             name: The model.
-            limit: Returns the deadline of the wait. It is called only if the request has to wait.
+            invocation: The request's; None if nobody can leave.
 
         Raises:
             Overloaded: No further request of this model can wait.
@@ -118,8 +118,7 @@ class FairGate:
             if not is_served:
                 if len(model.queue) >= self._room:
                     raise self._refuse(model)
-                request = limit()
-                waiter = _Waiter(math.inf if request is None else request.at)
+                waiter = _Waiter(math.inf if invocation is None else invocation.at)
                 turn = time.monotonic() + WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
                 late_by = turn + model.seconds - waiter.until if model.seconds else 0.0
                 if late_by > 0:
@@ -137,7 +136,7 @@ class FairGate:
         metrics.waiting(name).inc()
         try:
             with metrics.stage(name, metrics.QUEUE):
-                self._wait(model, waiter, request)
+                self._wait(model, waiter, invocation)
         finally:
             metrics.waiting(name).inc(-1.0)
 
@@ -150,10 +149,10 @@ class FairGate:
                 model.seconds += (seconds - model.seconds) * (NEWEST_SHARE if model.seconds else 1.0)
             self._release(model)
 
-    def _wait(self, model: _Model, waiter: _Waiter, limit: Invocation | None) -> None:
+    def _wait(self, model: _Model, waiter: _Waiter, invocation: Invocation | None) -> None:
         """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
         try:
-            wait(partial(waiter.decided.acquire, True), limit)
+            wait(partial(waiter.decided.acquire, True), invocation)
         except BaseException as error:
             with self._lock:
                 if waiter.outcome == "waiting":
@@ -252,13 +251,13 @@ class Admission:
         self._model = ""
         self._since = 0.0
 
-    def enter(self, model: str, limit: Callable[[], Invocation | None] = current) -> None:
+    def enter(self, model: str, invocation: Invocation | None = None) -> None:
         """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""
         if self._gate is None or model == self._model:
             return
         if self._model:
             self.leave()
-        self._gate.enter(model, limit)
+        self._gate.enter(model, invocation)
         self._model, self._since = model, time.monotonic()
 
     def leave(self) -> None:
@@ -268,9 +267,9 @@ class Admission:
             self._gate.leave(model, time.monotonic() - self._since)
 
     @contextmanager
-    def waiting(self, model: str) -> Iterator[None]:
+    def waiting(self, model: str, invocation: Invocation) -> Iterator[None]:
         """Take a slot of ``model`` before it can serve. The model's times begin when the block ends."""
-        self.enter(model)
+        self.enter(model, invocation)
         try:
             yield
         finally:

@@ -14,15 +14,13 @@ import orjson
 from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
-from sm.client.results import Boxes, Encoded, Picture, encodable
+from sm.client.results import Encoded, Picture, encodable
 from sm.errors import NotAcceptable, TriremeError
-from sm.http.media_types import acceptable, negotiate
+from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
 from sm.router.classify import OFFERS, DispatchRequest
 
-#: What a list may be sent as, the best first.
-LIST_OFFERS = (JSON, JSON_LINES, CSV)
 #: Dataclasses are passed to :func:`encodable`, because a picture is one.
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
@@ -78,15 +76,7 @@ def write_pipeline(request: DispatchRequest, results: Sequence[object]) -> Answe
 
 
 def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord]:
-    """Choose the type of the answer to a list, and return what encodes a record for it.
-
-    Raises :class:`NotAcceptable` if the caller accepts none.
-    """
-    # Found objects have no line of CSV, so JSON is the best of a caller that takes both.
-    has_lines = not isinstance(request.client.result, Boxes)
-    kinds = LIST_OFFERS if has_lines else LIST_OFFERS[:-1]
-    offers = tuple(kind for kind in dict.fromkeys((request.accept, *kinds)) if kind in kinds)
-    request.accept = negotiate(request.accept_header, offers)
+    """Return what encodes a record of a list for the answer's type."""
     return partial(encode_row, request) if request.accept == CSV else partial(encode_record, request.model)
 
 

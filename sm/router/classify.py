@@ -19,9 +19,19 @@ from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.hugging_face import Pipeline, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
+from sm.client.results import Boxes
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
-from sm.http.media_types import choose, choose_kind, is_json, kind_of, media_type, most_wanted, parse
+from sm.http.media_types import (
+    choose,
+    choose_kind,
+    is_json,
+    kind_of,
+    media_type,
+    most_wanted,
+    negotiate,
+    parse,
+)
 from sm.http.messages import (
     BINARY,
     CSV,
@@ -241,6 +251,17 @@ def choose_accept(header: str, default: str) -> str:
     wants most: a client may make it itself. Empty if the caller names none.
     """
     return choose(header, tuple(dict.fromkeys((default, *OFFERS)))) or most_wanted(header)
+
+
+#: What a list may be sent as, the best first.
+LIST_OFFERS = (JSON, JSON_LINES, CSV)
+
+
+def choose_list_accept(header: str, default: str, client: Client) -> str:
+    """Return the type of the answer to a list. Raises :class:`~sm.errors.NotAcceptable` if there is none."""
+    # Found objects have no line of CSV, so JSON is the best of a caller that takes both.
+    kinds = LIST_OFFERS[:-1] if isinstance(client.result, Boxes) else LIST_OFFERS
+    return negotiate(header, tuple(kind for kind in dict.fromkeys((default, *kinds)) if kind in kinds))
 
 
 #: The members of a dispatch request.
@@ -464,8 +485,12 @@ class Classifier:
         if message.query:
             query = {name: value for name, value in message.query.items() if name not in ADDRESS_MEMBERS}
             parameters = {**query, **parameters}
+        streamed = chosen_accept == EVENTS or (message.in_parts and client.streams())
         if call is not None:
             many = isinstance(call.inputs, list) and len(records) == len(call.inputs)
+            chosen_accept = chosen_accept if streamed else negotiate(accept, (JSON,))
+        elif many and not streamed:
+            chosen_accept = choose_list_accept(accept, chosen_accept, client)
         return DispatchRequest(
             model,
             records,
@@ -473,7 +498,7 @@ class Classifier:
             parameters,
             address.attributes,
             message.request_id,
-            chosen_accept == EVENTS or (message.in_parts and client.streams()),
+            streamed,
             client=client,
             version=str(members.get("version") or address.version),
             accept=chosen_accept,

@@ -57,7 +57,7 @@ def run_record(
         if client.batches is None:
             result = client.inference(payload)
         else:
-            (result,) = client.batches.answer([payload])
+            (result,) = client.batches.answer([payload], invocation)
             if isinstance(result, BaseException):
                 raise result
         # A result that is too late reaches no caller, so it is not a success.

@@ -16,8 +16,7 @@ from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
 from sm.errors import Interrupted, NotReady, TriremeError
-from sm.http.media_types import negotiate
-from sm.http.messages import JSON, Answer
+from sm.http.messages import Answer
 from sm.invocation import UNKNOWN, Invocation, begin, end
 from sm.models.table import Models
 from sm.router.admission import Admission, FairGate
@@ -100,7 +99,7 @@ class Pipeline:
                         )
                     self._take_model(invocation, request)
                     invocation.check()
-                    invocation.slot.enter(invocation.share)  # admit
+                    invocation.slot.enter(invocation.share, invocation)  # admit
                     answer = self._run_confirmed(invocation, request)
                     if self.capture is not None:
                         client = request.client if isinstance(request, DispatchRequest) else None
@@ -118,7 +117,7 @@ class Pipeline:
         model = self.classifier.peek_model(message)
         if self.models.known(model):
             invocation.model = model
-            invocation.slot.enter(model)
+            invocation.slot.enter(model, invocation)
 
     def _reserve_memory(self, message: Message) -> AbstractContextManager[object]:
         """Reserve the memory of a large body's parsed form."""
@@ -206,7 +205,6 @@ class Pipeline:
         if request.streamed:
             return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
         if request.pipeline is not None:
-            negotiate(request.accept_header, (JSON,))  # before the model runs
             results = run_records(request, invocation, lambda result: result, fail_request, self.records)
             return write_pipeline(request, list(results))
         if not request.many:

@@ -194,7 +194,7 @@ def run_together(
             except BaseException as error:
                 fail_record(number, error)
         try:
-            answers = client.batches.answer([*payloads.values()])
+            answers = client.batches.answer([*payloads.values()], invocation)
             invocation.check()
         except TriremeError as error:
             answers = [error] * len(payloads)

@@ -95,7 +95,7 @@ class Triton:
         try:
             upstream_request = to_upstream(request, model)
             self._check_outputs(model, upstream_request)
-            answer = as_accepted(to_answer(self._upstream.send(upstream_request)), accept)
+            answer = as_accepted(to_answer(self._upstream.send(upstream_request, invocation)), accept)
             return name, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
             if models.comes_again and models.known(request.model) and not request.version:
@@ -118,7 +118,7 @@ class Triton:
         if method == "POST":  # others change nothing, and may have no body
             is_stream = target.partition("?")[0].endswith("/generate_stream")
             negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
-        answer = as_accepted(to_v2_answer(self._upstream.send(request)), accept)
+        answer = as_accepted(to_v2_answer(self._upstream.send(request, invocation)), accept)
         return answer if model == name else rename_model(answer, model, name)
 
     def _check_outputs(self, model: str, request: Request) -> None:

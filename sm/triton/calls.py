@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
-from sm.invocation import Invocation, Patience, Ticket, current, wait
+from sm.invocation import Invocation, Patience, Ticket, wait
 from sm.metrics import REPEATS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STOPPED, TRITON_ITSELF, now, slot
@@ -86,67 +86,66 @@ class Calls:
             return Step.RAISE
         return next_step(failure, invocation.repeatable and not any(map(self.has_state, models)))
 
-    def run(self, model: str, send: Callable[[Ticket], Answer]) -> Answer:
+    def run(self, model: str, send: Callable[[Ticket], Answer], invocation: Invocation | None) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
 
         Args:
             model: The model that is called.
             send: Sends the call. It raises :class:`Interrupted` if a process may have begun with it, and
                 :class:`Refused` if Triton answered that it did not begin.
+            invocation: The one that makes the call; without one nothing is sent again.
 
         Raises:
             DeadlinePassed, CallerGone: The invocation ended during the wait.
             ModelCrashed: The call crashes its model.
             NotReady: The call cannot be repeated, or what it waits for did not come.
         """
-        deadline = current()
-        if deadline is not None and deadline.suspicion is not None and self._seconds:
+        if invocation is not None and invocation.suspicion is not None and self._seconds:
             # One of the records that a process had when it died.
-            failures = Failures.of_batch(self._shared, deadline.suspicion)
+            failures = Failures.of_batch(self._shared, invocation.suspicion)
             if failures.suspect in (TRITON_ITSELF, *self.guard.python_models(model)):
-                return self._repeat(model, send, failures, deadline)
+                return self._repeat(model, send, failures, invocation)
         ticket: Ticket | None = None
         try:
             ticket = self.guard.admit(model)
             return send(ticket)
         except NotReady as error:
-            if deadline is None or not self._seconds:
+            if invocation is None or not self._seconds:
                 raise
             failure = error.with_traceback(None)  # it refers to the call's memory
-        return self._repeat(model, send, Failures(self._shared, failure, ticket), deadline)
+        return self._repeat(model, send, Failures(self._shared, failure, ticket), invocation)
 
-    def check(self, ticket: Ticket) -> None:
+    def check(self, ticket: Ticket, invocation: Invocation | None) -> None:
         """Called while a call waits for Triton: give it up if its answer would be refused.
 
         Raises:
             Interrupted: It would, and the call may be repeated.
         """
-        deadline = current()
-        if deadline is None or not self._seconds:
+        if invocation is None or not self._seconds:
             return
         if ticket.alone is not None:
             self._shared.reserve(ticket.alone, RESERVATION_S)
-        if deadline.repeatable:
+        if invocation.repeatable:
             self.guard.confirm_delivery((ticket,))
 
     def _repeat(
-        self, model: str, send: Callable[[Ticket], Answer], failures: Failures, deadline: Invocation
+        self, model: str, send: Callable[[Ticket], Answer], failures: Failures, invocation: Invocation
     ) -> Answer:
         while True:
-            if self._step(failures.last, deadline, (model,)) is Step.RAISE:
+            if self._step(failures.last, invocation, (model,)) is Step.RAISE:
                 # Final for the whole request: what it would do again may not be done twice.
                 raise Unavailable(failures.last.sentence)
-            if failures.suspect is not None and deadline.is_batch:
-                deadline.suspicion = failures.suspicion
+            if failures.suspect is not None and invocation.is_batch:
+                invocation.suspicion = failures.suspicion
                 raise ModelCrashed("a process died while it had several records; each is sent alone")
-            patience = Patience.of(deadline)
+            patience = Patience.of(invocation)
             with self._turn(failures.suspect) as take_turn:
                 with patience.waiting():
-                    ticket = self._wait(model, failures, deadline, take_turn, patience)
+                    ticket = self._wait(model, failures, invocation, take_turn, patience)
                 if failures.triton_crashed():
                     continue  # perhaps alone
                 if isinstance(failures.last, Interrupted):
-                    deadline.repeats += 1
+                    invocation.repeats += 1
                     REPEATS.labels(model).inc()
                 try:
                     return send(ticket)
@@ -157,7 +156,7 @@ class Calls:
         self,
         model: str,
         failures: Failures,
-        deadline: Invocation,
+        invocation: Invocation,
         take_turn: Callable[[], bool],
         patience: Patience,
     ) -> Ticket:
@@ -185,13 +184,13 @@ class Calls:
             return None if any(self._is_being_replaced(each) for each, _ in ticket.generations) else ticket
 
         # At least once: what is gone may not have been noticed yet.
-        time.sleep(min(POLL_S, deadline.remaining()))
+        time.sleep(min(POLL_S, invocation.remaining()))
         try:
-            deadline.check()
-            ticket = wait(partial(poll_until, admit), deadline)
+            invocation.check()
+            ticket = wait(partial(poll_until, admit), invocation)
         except DeadlinePassed:
             raise DeadlinePassed(f"the invocation's time ended during a wait: {sentence}") from None
-        deadline.stages[WAIT] = deadline.stages.get(WAIT, 0.0) + time.monotonic() - began
+        invocation.stages[WAIT] = invocation.stages.get(WAIT, 0.0) + time.monotonic() - began
         return ticket
 
     def _is_being_replaced(self, model: str) -> bool:

@@ -38,7 +38,7 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import not_json
-from sm.invocation import Invocation, Ticket, Value, current, span, wait
+from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK
@@ -136,7 +136,7 @@ class Upstream:
         self._guard, self._calls = calls.guard, calls
         self._idle: deque[Connection] = deque()
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: Request, invocation: Invocation | None = None) -> Reply:
         """Send a request; return Triton's reply, whatever its status.
 
         Raises:
@@ -159,14 +159,14 @@ class Upstream:
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}
             request = replace(request, headers={**headers, **call.headers})
-            deadline = current() or Invocation(time.monotonic() + self._timeout)
+            deadline = invocation or Invocation(time.monotonic() + self._timeout)
             deadline.check()
             check_headers(request.headers)
             path = request.target.partition("?")[0]
             check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
             send = partial(self._send, request, model, deadline)
             if request.method == "POST" and model:
-                reply = self._calls.run(model, send)
+                reply = self._calls.run(model, send, invocation)
             else:
                 reply = send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
@@ -177,7 +177,7 @@ class Upstream:
     def _send(self, request: Request, model: str, deadline: Invocation, ticket: Ticket) -> Reply:
         began = time.monotonic()
         connection = self._connection()
-        connection.check = partial(self._calls.check, ticket)
+        connection.check = partial(self._calls.check, ticket, deadline)
         try:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
@@ -191,7 +191,7 @@ class Upstream:
         except BaseException as error:
             connection.close()
             gave_up = isinstance(error, DeadlinePassed | CallerGone)
-            self._guard.report_abandoned(ticket, model if gave_up else "")
+            self._guard.report_abandoned(ticket, model if gave_up else "", deadline)
             raise
         if connection.prepare_next():
             self._idle.append(connection)
@@ -223,7 +223,7 @@ class Upstream:
                 self._guard.note_part(model)
                 yield piece
         except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
-            self._guard.report_abandoned(ticket, model, streamed=True)
+            self._guard.report_abandoned(ticket, model, deadline, streamed=True)
             raise
         finally:
             parts.close()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata
-from sm.invocation import current
+from sm.invocation import Invocation
 from sm.triton.region_pool import Region
 from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
 
@@ -127,6 +127,7 @@ class Plans:
         inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
         token: int = 0,
+        invocation: Invocation | None = None,
     ) -> InferencePlan:
         """Create a plan.
 
@@ -136,12 +137,12 @@ class Plans:
             inputs: By name.
             outputs: The names of the outputs; None for all.
             token: A number that no other request has.
+            invocation: The one that makes the call.
         """
         # The key of Triton's response cache does not say which outputs its answers have: they have all.
         requested = tuple(metadata.outputs if metadata.is_cached else outputs or metadata.outputs)
         arrays: dict[str, Array] = {}
-        running = current()
-        once = running is not None and not running.repeatable
+        once = invocation is not None and not invocation.repeatable
         parts: list[Hashable] = [metadata.name, version, requested, once]
         for name, value in inputs.items():
             arrays[name] = array = np.asarray(value)
@@ -152,7 +153,7 @@ class Plans:
         if template is None or template.metadata is not metadata:
             with kind.lock:
                 template = kind.template = _template(kind, metadata, version, arrays, requested)
-        return InferencePlan(template, arrays, token if metadata.identifies_requests else 0)
+        return InferencePlan(template, arrays, token if metadata.identifies_requests else 0, invocation)
 
     def forget(self, models: Collection[str]) -> None:
         """Drop what was recorded for these models."""
@@ -198,12 +199,19 @@ class InferencePlan:
         template: What it shares with others.
         arrays: The inputs by name.
         token: The number that the model must return, so that its answer is recognised; 0 if it cannot.
+        invocation: The one that makes the call; None if there is none.
     """
 
-    __slots__ = ("_template", "arrays", "outputs", "size", "token")
+    __slots__ = ("_template", "arrays", "invocation", "outputs", "size", "token")
 
-    def __init__(self, template: Template, arrays: Mapping[str, Array], token: int = 0) -> None:
-        self._template, self.arrays, self.token = template, arrays, token
+    def __init__(
+        self,
+        template: Template,
+        arrays: Mapping[str, Array],
+        token: int = 0,
+        invocation: Invocation | None = None,
+    ) -> None:
+        self._template, self.arrays, self.token, self.invocation = template, arrays, token, invocation
         #: Bytes of the region that the request needs, and the outputs that have room in it.
         self.size, self.outputs = template.size, template.outputs
 
@@ -240,8 +248,7 @@ class InferencePlan:
             message = region.message[1]
         else:
             message = self._message(region)
-        running = current()
-        message.id = running.request_id if running else ""
+        message.id = self.invocation.request_id if self.invocation else ""
         if self.token:
             message.parameters[REQUEST_TOKEN].int64_param = self.token
         return message

@@ -32,7 +32,7 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.invocation import Ticket, current
+from sm.invocation import Invocation, Ticket, current
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
@@ -99,8 +99,9 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
-        make = partial(self._plan, model, inputs, version, outputs)
-        return self._calls.run(model, lambda ticket: self._infer(make(), ticket))
+        invocation = current()
+        make = partial(self._plan, invocation, model, inputs, version, outputs)
+        return self._calls.run(model, lambda ticket: self._infer(make(), ticket), invocation)
 
     def _infer(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
         began = time.monotonic()
@@ -125,14 +126,15 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
-        make = partial(self._plan, model, inputs, version, outputs)
+        invocation = current()
+        make = partial(self._plan, invocation, model, inputs, version, outputs)
 
         def begin(ticket: Ticket) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
             """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
             answers = self._stream(make(), ticket)
             return [*itertools.islice(answers, 1)], answers
 
-        first, others = self._calls.run(model, begin)
+        first, others = self._calls.run(model, begin, invocation)
         with contextlib.closing(others):
             yield from first
             yield from others
@@ -162,13 +164,13 @@ class Transport:
             self._report(known, plan, ticket, streamed=True)
             raise self._explain(known, plan) from None
         except (GeneratorExit, StreamStalled):
-            self._guard.report_abandoned(ticket, plan.model, streamed=True)
+            self._guard.report_abandoned(ticket, plan.model, plan.invocation, streamed=True)
             raise
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
         known = self._metadata.get((model, version))
-        return known or self._calls.run(model, lambda _: self._describe(model, version))
+        return known or self._calls.run(model, lambda _: self._describe(model, version), current())
 
     def _describe(self, model: str, version: str) -> ModelMetadata:
         metadata = self._metadata.get((model, version))
@@ -211,10 +213,15 @@ class Transport:
             self._channel.close()
 
     def _plan(
-        self, model: str, inputs: Mapping[str, Array], version: str, outputs: Sequence[str] | None
+        self,
+        invocation: Invocation | None,
+        model: str,
+        inputs: Mapping[str, Array],
+        version: str,
+        outputs: Sequence[str] | None,
     ) -> InferencePlan:
         metadata = self._describe(model, version)
-        return self._plans.make(metadata, version, inputs, outputs, next(self._tokens))
+        return self._plans.make(metadata, version, inputs, outputs, next(self._tokens), invocation)
 
     def _accept(self, plan: InferencePlan, response: Any, ticket: Ticket) -> None:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
@@ -223,9 +230,8 @@ class Transport:
         # A token says nothing about the models that the model calls.
         identified = bool(plan.token) and len(ticket.generations) == 1
         self._guard.confirm(ticket, identified)
-        invocation = current()
-        if invocation and not identified:
-            invocation.tickets.add(ticket)
+        if plan.invocation and not identified:
+            plan.invocation.tickets.add(ticket)
 
     def _infer_through_region(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array] | None:
         """Infer through a region; None if there is none, or if an output did not fit into it."""
@@ -255,7 +261,7 @@ class Transport:
 
     def _infer_in_lease(self, lease: Lease, plan: InferencePlan, ticket: Ticket) -> Any:
         """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request, interrupt = plan.request(lease.region), partial(self._calls.check, ticket)
+        request, interrupt = plan.request(lease.region), partial(self._calls.check, ticket, plan.invocation)
         try:
             return self._channel.infer(request, interrupt)
         except Failed as failure:
@@ -273,7 +279,7 @@ class Transport:
             raise Failed(type(error), error.sentence, finished=True) from None
 
     def _infer_by_message(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
-        response = self._channel.infer(plan.request(), partial(self._calls.check, ticket))
+        response = self._channel.infer(plan.request(), partial(self._calls.check, ticket, plan.invocation))
         self._accept(plan, response, ticket)
         self._message_count.inc()
         self._record_sizes(plan, response)
@@ -314,7 +320,7 @@ class Transport:
         if failure.stalled is not None:
             self._guard.report_stall(ticket, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
-            self._guard.report_abandoned(ticket, plan.model, streamed)
+            self._guard.report_abandoned(ticket, plan.model, plan.invocation, streamed)
 
     def _explain(self, failure: Failed, plan: InferencePlan) -> TriremeError:
         """Return the error for the caller; a refused tensor is compared with what the model takes."""

@@ -96,7 +96,7 @@ def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
     x = numbers(50_000)
     for _ in range(3):
         assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    kind = transport._plan("echo", {"x": x}, "", None).kind
+    kind = transport._plan(None, "echo", {"x": x}, "", None).kind
     assert kind.predict(transport.metadata("echo"), 1) == {"y": 200_000}
     assert tensor_counter.by_shared_memory == 3  # The first has its output in the message.
 

@@ -77,8 +77,9 @@ class Callers:
             payload.attach_request(RequestContext(version=version))
 
         def answer() -> list[object]:
-            with running(limit or Invocation(time.monotonic() + SECONDS)):
-                return self.batches.answer(payloads)
+            invocation = limit or Invocation(time.monotonic() + SECONDS)
+            with running(invocation):
+                return self.batches.answer(payloads, invocation)
 
         return self._pool.submit(answer)
 

@@ -162,10 +162,10 @@ def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
 ) -> None:
     """Triton may have given up on its process, and the message went nowhere."""
     ticket = guard.admit("resnet")
-    guard.report_abandoned(ticket, "resnet")
+    guard.report_abandoned(ticket, "resnet", None)
     assert not shared.refusal("resnet")
     shared.resume()
-    guard.report_abandoned(ticket, "resnet")
+    guard.report_abandoned(ticket, "resnet", None)
     assert shared.refusal("resnet") == REPORTED
 
 
@@ -199,7 +199,7 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard = AnswerGuard(None)
     ticket = guard.admit("resnet")
     guard.report_stall(ticket, "")
-    guard.report_abandoned(ticket, "resnet")
+    guard.report_abandoned(ticket, "resnet", None)
     guard.confirm(ticket)
 
 

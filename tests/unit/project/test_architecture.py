@@ -50,6 +50,25 @@ def find(module: str, name: str) -> Any:
     return reduce(getattr, name.split("."), importlib.import_module(module.replace("/", ".")))
 
 
+#: What a client's code calls back, without an argument for its invocation.
+CALLED_BACK = {
+    "client/decode_budget.py",
+    "invocation.py",
+    "metrics/__init__.py",
+    "models/version_clients.py",
+    "plugins/toolkit/scripts.py",
+    "triton/channel.py",
+    "triton/transport.py",
+    "triton/triton_errors.py",
+}
+
+
+def test_the_invocation_is_an_argument_but_where_a_client_calls_back() -> None:
+    files = (HERE / "sm").rglob("*.py")
+    users = {str(file.relative_to(HERE / "sm")) for file in files if "current()" in file.read_text()}
+    assert users == CALLED_BACK
+
+
 #: A story tells of reading a message, and of entering an invocation for its record.
 WRITTEN_AS = {"__enter__": "with invocation", "read_message": "read()", "enter": "slot.enter("}
 STORIES = [

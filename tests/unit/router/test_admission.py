@@ -44,7 +44,7 @@ class Caller:
 
     def _run(self) -> None:
         try:
-            self._gate.enter(self._model, lambda: self._deadline)
+            self._gate.enter(self._model, self._deadline)
         except Exception as error:
             self.outcome = type(error)
             return
@@ -167,7 +167,7 @@ def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(gate: FairGate
     others = [*start_served(gate, "other", 1), *start_served(gate, "more", 1)]
     waiting, limit = start_waiting(gate, "flooded", QUEUE_LIMIT), Invocation(time.monotonic() + 10.0)
     with pytest.raises(Overloaded):
-        gate.enter("slow", lambda: limit)
+        gate.enter("slow", limit)
     assert [caller.outcome for caller in waiting] == ["waiting"] * QUEUE_LIMIT
     with ending(flooded, slow, others, waiting):
         pass
@@ -220,7 +220,7 @@ def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
             model = rng.choice("aaaaaaabbc")
             deadline = Invocation(time.monotonic() + rng.choice((0.001, 5)), lambda: rng.random() < 0.1)
             try:
-                gate.enter(model, lambda deadline=deadline: deadline)  # type: ignore[misc]
+                gate.enter(model, deadline)
             except (Overloaded, DeadlinePassed, CallerGone) as error:
                 with lock:
                     outcomes[type(error).__name__] += 1
@@ -280,7 +280,7 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
     train(gate, 30.0)
     with full(gate):
         with pytest.raises(Overloaded) as refused:
-            gate.enter("model", lambda: Invocation(time.monotonic() + 10.0))
+            gate.enter("model", Invocation(time.monotonic() + 10.0))
         # Its turn would come after 30 s / 4 slots and a quarter more, and it would take 30 s.
         assert refused.value.retry_after == 30
         assert counts(gate)[2] == 0
@@ -304,7 +304,7 @@ def test_a_request_of_a_model_waits(gate: FairGate, history: list[tuple[float, i
 
 def test_a_free_slot_is_never_refused_however_slow_the_model_was(gate: FairGate) -> None:
     train(gate, 1000.0)
-    gate.enter("model", lambda: Invocation(time.monotonic() + 1.0))
+    gate.enter("model", Invocation(time.monotonic() + 1.0))
     gate.leave("model", 0.01)
 
 

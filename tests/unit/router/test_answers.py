@@ -30,7 +30,7 @@ from sm.errors import (
 from sm.http.messages import Answer
 from sm.invocation import Invocation
 from sm.router.answers import EncodedRecord, encode_failure, encode_record, record_encoder, write, write_list
-from sm.router.classify import DispatchRequest
+from sm.router.classify import DispatchRequest, choose_list_accept
 
 
 class AnyClient(Client):
@@ -149,6 +149,7 @@ def test_found_objects_are_no_line_of_csv() -> None:
 
 def write_list_for(accept: str, *results: object) -> Answer:
     asked = request(many=True, records=[*results], accept_header=accept)
+    asked.accept = choose_list_accept(accept, "application/json", asked.client)
     encode = record_encoder(asked)
     return write_list(asked, map(failures_too(encode), results), Invocation(math.inf))
 

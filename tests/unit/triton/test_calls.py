@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sm.errors import (
     TriremeError,
     Unavailable,
 )
-from sm.invocation import Invocation, Patience, Suspicion, Ticket, begin, end
+from sm.invocation import Invocation, Patience, Suspicion, Ticket
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import (
     SERVES,
@@ -40,11 +40,8 @@ def shared(tmp_path: Path) -> SharedGeneration:
 
 
 @pytest.fixture
-def deadline() -> Iterator[Invocation]:
-    invocation = Invocation(time.monotonic() + 10)
-    token = begin(invocation)
-    yield invocation
-    end(token)
+def deadline() -> Invocation:
+    return Invocation(time.monotonic() + 10)
 
 
 def calls_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Calls:
@@ -81,7 +78,7 @@ def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, d
         threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
 
     call = Call(lose)
-    assert calls_of(shared).run("m", call) == "answer"
+    assert calls_of(shared).run("m", call, deadline) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
     assert deadline.stages["wait"] >= 0.15
 
@@ -93,7 +90,7 @@ def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
     shared.refuse("m")
     threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
     # A model with state too: nothing has happened yet.
-    assert calls_of(shared, state=True).run("m", Call()) == "answer"
+    assert calls_of(shared, state=True).run("m", Call(), deadline) == "answer"
     assert deadline.repeats == 0
 
 
@@ -104,7 +101,7 @@ def test_what_changes_later_answers_is_sent_once(
     deadline.repeatable = state
     call = Call(Interrupted("the process is gone"))
     with pytest.raises(NotReady, match="the process is gone"):
-        calls_of(shared, state=state).run("m", call)
+        calls_of(shared, state=state).run("m", call, deadline)
     assert call.sent == 1
 
 
@@ -114,31 +111,31 @@ def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
     shared.triton = STARTS_AGAIN
     deadline.at = time.monotonic() + 0.1
     with pytest.raises(DeadlinePassed, match="ended during a wait: Triton is not there"):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
 
 
 def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STARTS_AGAIN
     with pytest.raises(Unavailable, match=r"Triton is not there; this has lasted for more than 0\.1 s"):
-        calls_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")), deadline)
 
 
 def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Invocation) -> None:
     deadline.is_disconnected = lambda: True
     with pytest.raises(CallerGone):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
 
 
 def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STOPPED
     with pytest.raises(Unavailable, match="the box is stopping"):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
 
 
 def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
     call = Call(NotReady("Triton is not there"))
     with pytest.raises(NotReady):
-        calls_of(shared).run("m", call)
+        calls_of(shared).run("m", call, None)
     assert call.sent == 1
 
 
@@ -147,7 +144,7 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(
 ) -> None:
     shared.refuse("m", UNSTABLE)
     with pytest.raises(Unavailable, match="keep dying"):
-        calls_of(shared).run("m", Call())
+        calls_of(shared).run("m", Call(), deadline)
 
 
 def test_a_call_under_which_a_process_crashes_twice_ends(
@@ -155,7 +152,7 @@ def test_a_call_under_which_a_process_crashes_twice_ends(
 ) -> None:
     call = Call(*[lambda: crash(shared, "m")] * 5)
     with pytest.raises(ModelCrashed, match="'m' died twice"):
-        calls_of(shared).run("m", call)
+        calls_of(shared).run("m", call, deadline)
     assert call.sent == 2
 
 
@@ -166,21 +163,21 @@ def test_a_batch_under_which_a_process_crashes_is_sent_once(
     deadline.is_batch = True
     call = Call(*[lambda: crash(shared, "m")] * 5)
     with pytest.raises(ModelCrashed):
-        calls_of(shared).run("m", call)
+        calls_of(shared).run("m", call, deadline)
     assert (call.sent, deadline.suspicion) == (1, ("m", 1, 0))
 
     deadline.is_batch = False
-    assert calls_of(shared).run("m", Call()) == "answer"
+    assert calls_of(shared).run("m", Call(), deadline) == "answer"
     alone: list[str | None] = []
 
     def send(ticket: Ticket) -> str:
         alone.append(ticket.alone)
         return "answer"
 
-    assert calls_of(shared).run("m", send) == "answer"
+    assert calls_of(shared).run("m", send, deadline) == "answer"
     assert alone == ["m"]
     with pytest.raises(ModelCrashed, match="'m' died twice"):
-        calls_of(shared).run("m", call)
+        calls_of(shared).run("m", call, deadline)
     assert call.sent == 2
 
 
@@ -194,7 +191,7 @@ def test_a_record_of_a_batch_does_not_suspect_another_model(
         alone.append(ticket.alone)
         return "answer"
 
-    assert calls_of(shared).run("other", send) == "answer"
+    assert calls_of(shared).run("other", send, deadline) == "answer"
     assert alone == [None]
 
 
@@ -205,7 +202,7 @@ def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
         shared.take_out("m", now())
         shared.admit("m", shared.out_since("m"))
 
-    assert calls_of(shared).run("m", Call(*[stall] * 4)) == "answer"
+    assert calls_of(shared).run("m", Call(*[stall] * 4), deadline) == "answer"
 
 
 def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
@@ -222,7 +219,7 @@ def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
 
     call = Call(*[end_triton] * 5)
     with pytest.raises(ModelCrashed, match="Triton ended 3 times"):
-        calls_of(shared).run("m", call)
+        calls_of(shared).run("m", call, deadline)
     assert call.sent == MAX_TRITON_CRASHES
 
 
@@ -250,11 +247,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
                 running -= 1
                 order.append(name)
 
-        token = begin(Invocation(time.monotonic() + 10))
-        try:
-            calls_of(shared).run("m", send)
-        finally:
-            end(token)
+        calls_of(shared).run("m", send, Invocation(time.monotonic() + 10))
 
     with ThreadPoolExecutor(5) as threads:
         suspects = [threads.submit(run, "suspect", True) for _ in range(4)]
@@ -273,12 +266,12 @@ def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadlin
     call = Call(*[Refused("not at ready state")] * 1000)
     calls = calls_of(shared, 0.3)
     with pytest.raises(Unavailable):
-        calls.run("m", call)
+        calls.run("m", call, deadline)
     sent = call.sent
     assert 1 < sent < 100
     # The same request calls another model, which has no time left.
     with pytest.raises(Unavailable):
-        calls.run("other", call)
+        calls.run("other", call, deadline)
     assert call.sent - sent <= 2
 
 
@@ -301,7 +294,7 @@ def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
     deadline.repeatable = reason != "the client"
     call = Call(failure)
     with pytest.raises(Unavailable):  # final: the request's result is not made again either
-        calls_of(shared, state=reason == "the model").run("m", call)
+        calls_of(shared, state=reason == "the model").run("m", call, deadline)
     assert call.sent == 1
 
 
@@ -310,7 +303,7 @@ def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
 ) -> None:
     deadline.repeatable = False
     call = Call(NotReady("Triton is not there"))
-    assert calls_of(shared).run("m", call) == "answer"
+    assert calls_of(shared).run("m", call, deadline) == "answer"
 
 
 def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(
