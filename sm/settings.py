@@ -379,9 +379,6 @@ class Settings:
     rate_limit: float = setting("TRIREME_RATE_LIMIT", number(0, 1_000_000, float), 0.0)
     #: Origins whose web pages may call the box from a browser, separated by commas.
     cors_origins: tuple[str, ...] = setting("TRIREME_CORS_ORIGINS", origins, ())
-    #: Wrap each Python model, so that its answers say which request they are for. false: run model.py as it
-    #: is.
-    request_tokens: bool = setting("TRIREME_REQUEST_TOKENS", boolean, False)
     #: Seconds that a request waits for a Triton or a model that is replaced, within its own time. 0: it gets
     #: 503 at once.
     wait_seconds: float = setting("TRIREME_WAIT_SECONDS", number(0, 3600, float), 20.0)
@@ -398,9 +395,6 @@ class Settings:
     )
     #: json: JSON lines. text: plain text. auto: text on a terminal, else JSON.
     log_format: str = setting("TRIREME_LOG_FORMAT", choice("auto", "json", "text"), "auto")
-    #: A file for the log too, as JSON lines, for sm logs --local. If not set: a box that is started on a
-    #: terminal or with --demo keeps one in the cache's folder logs.
-    log_file: Path | None = setting("TRIREME_LOG_FILE", Path, None)
     #: The fraction of successful requests that are logged. Errors and slow requests are always logged.
     log_sample: float = setting("TRIREME_LOG_SAMPLE", number(0, 1, float), 1.0)
     #: Metrics for CloudWatch as lines of the log, every 15 s, in its embedded metric format. auto: on

@@ -81,11 +81,7 @@ class LocalBox:
     def writes(self, log: Path) -> bool:
         """True if a file is the box's log."""
         cached = self.settings.cache.expanduser().absolute() / "logs" / f"{self.settings.port}.jsonl"
-        return log.absolute() in (
-            self.output,
-            cached,
-            self.settings.log_file and self.settings.log_file.absolute(),
-        )
+        return log.absolute() in (self.output, cached)
 
 
 def running() -> list[LocalBox]:

@@ -1,4 +1,4 @@
-"""The Python models of a box: which may answer in a call, and the wrapper of their answers."""
+"""The Python models of a box, and which may answer in a call."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from typing import NamedTuple
 from sm.repository.ensembles import steps
 from sm.repository.models import Model
 from sm.run_state import Box
-from sm.settings import PACKAGE
 
 #: The class with which a Python model calls others (business logic scripting). It may call any.
 CALL = "InferenceRequest"
-#: Both run in the model's process, so they import nothing of the box.
-WRAPPER = PACKAGE / "triton" / "wrapped_model.py"
-TOKENS = PACKAGE / "triton" / "onnx_cpu" / "request_token.py"
-#: The name under which the wrapper finds the team's own ``model.py``.
-INNER = "trireme_inner_model.py"
 
 
 class Reach(NamedTuple):
@@ -97,11 +91,7 @@ def _parts(model: str, reached: Mapping[str, Model], above: tuple[str, ...] = ()
 
 def _calls_others(model: Model) -> bool:
     try:
-        return any(
-            CALL in file.read_text(errors="replace")
-            for file in model.folder.glob("*/**/*.py")
-            if file.resolve() != WRAPPER
-        )
+        return any(CALL in file.read_text(errors="replace") for file in model.folder.glob("*/**/*.py"))
     except FileNotFoundError:
         return True  # the files of a version that serves have been replaced: nobody knows what it calls
 
@@ -111,24 +101,6 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def wrap(model: Path) -> None:
-    """Make the answers of a Python model say which request they are for.
-
-    Args:
-        model: A model's folder of links. Each ``model.py`` in it gets a wrapper, unless it answers with
-            tokens itself.
-    """
-    for script in model.glob("*/model.py"):
-        target = script.resolve()
-        if TOKENS.stem in target.read_text(errors="replace"):
-            continue
-        script.unlink()
-        script.with_name(INNER).symlink_to(target)
-        script.symlink_to(WRAPPER)
-        if not script.with_name(TOKENS.name).exists():
-            script.with_name(TOKENS.name).symlink_to(TOKENS)
 
 
 def triton_pid(box: Box) -> int | None:

@@ -1,13 +1,11 @@
 """Build an overlay: a folder of links to a repository, so that the team's files are never changed.
 
-In place of some links it has plans that were built here, configurations for a machine without a GPU, or
-wrappers around Python models.
+In place of some links it has plans that were built here, or configurations for a machine without a GPU.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from sm.repository import models, problems, response_cache
@@ -79,7 +77,6 @@ def for_triton(
     repository: Path,
     folder: Path,
     machine: Machine,
-    wrap: Callable[[Path], None] | None = None,
     has_cache: bool = False,
 ) -> Path:
     """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
@@ -91,7 +88,6 @@ def for_triton(
         machine: Without a GPU, models whose configuration asks for one run on the CPU. Those that must not
             answer from Triton's response cache do not ask for it.
         has_cache: Triton has a response cache.
-        wrap: Called with each model's folder of links, to put a wrapper around its ``model.py``.
     """
     folder.mkdir()
     for entry in repository.iterdir():
@@ -100,8 +96,6 @@ def for_triton(
         # Triton would take any other folder for a model that cannot be loaded, and never be ready.
         elif models.may_be_model(entry.name):
             link_model(entry, folder / entry.name, named_files=models.Model.read(entry).named_files)
-            if wrap is not None:
-                wrap(folder / entry.name)
     inspected = models.read(repository)
     changed = {model.name: models.without_gpu(model.config) for model in problems.on_cpu(inspected, machine)}
     configs = {model.name: model.config for model in inspected}

@@ -26,7 +26,7 @@ from sm.triton.triton_errors import Rule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
-FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.stub_utils", "sm.triton.wrapped_model")
+FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.stub_utils")
 PACKAGES = (
     sm.client,
     sm.control,

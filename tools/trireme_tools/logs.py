@@ -28,7 +28,7 @@ DEFAULT_LINES = 100
 #: The end of the name of the older half of a log.
 OLDER = ".1"
 NO_LOG = (
-    "there is no log of a box on this machine. Start the box with TRIREME_LOG_FILE=FILE, or name its log: "
+    "there is no log of a box on this machine. Send its output to a file (> FILE), or name its log: "
     "'sm logs --local --file FILE', or '--file -' to read another command's output."
 )
 
@@ -135,9 +135,7 @@ def read(file: Path, follow: bool = False) -> Generator[str, None, None]:
 
 
 def find(settings: Settings) -> Path:
-    """Return the log that is set, else the newest of the cache's logs and of the outputs of running boxes."""
-    if settings.log_file:
-        return settings.log_file
+    """Return the newest of the cache's logs and of the outputs of running boxes."""
     cached = list((settings.cache / "logs").glob("*.jsonl"))
     outputs = [box.output for box in local_boxes.running()]
     files = [file for file in (*cached, *outputs) if file.is_file()]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm.errors import BadInput, StartError
-from sm.model_processes import python_models
 from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
 from sm.models.fetch.model_cache import ModelCache, held
 from sm.models.staging import copy_archive
@@ -81,11 +80,10 @@ class FoundModels:
             check_versions(settings, box, nginx, reload)
             is_polled = is_source(self.source) and not self.is_built
             box = keep_first_versions(box, self.source if is_polled else str(box.repository), log)
-        wrap = python_models.wrap if settings.request_tokens else None
         has_cache = settings.caches_responses
         for name, why in response_cache.refused(models.read(box.repository), has_cache).items():
             log.log("warning", f"{name} is served without the response cache that it asks for: {why}")
-        links = overlay.for_triton(box.repository, box.run / "repository", machine, wrap, has_cache)
+        links = overlay.for_triton(box.repository, box.run / "repository", machine, has_cache)
         return replace(box, overlay=links)
 
 

@@ -97,14 +97,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:
-    """Open the log file, if there is one. A box that a person starts has one in the cache by default."""
-    if settings.log_file:
-        try:
-            return open_log_file(settings.log_file.absolute(), settings.level)
-        except OSError as error:
-            raise StartError(
-                f"TRIREME_LOG_FILE={str(settings.log_file)!r} cannot be written: {error.strerror}."
-            ) from None
+    """Open the log file in the cache of a box that a person starts; None for any other."""
     if local:
         with contextlib.suppress(OSError):
             path = settings.cache.expanduser().absolute() / "logs" / f"{settings.port}.jsonl"

@@ -43,14 +43,9 @@ def tensors(request: Any) -> list[Any]:
 
     INT64 of shape [1, 1], which is also one row of a model that batches.
     """
-    return tensors_of(request.requested_output_names(), request.parameters())
-
-
-def tensors_of(requested_outputs: Any, parameters: str) -> list[Any]:
-    """As :func:`tensors`, from what the request says."""
-    if NAME not in requested_outputs:
+    if NAME not in request.requested_output_names():
         return []
-    token = json.loads(parameters).get(NAME)
+    token = json.loads(request.parameters()).get(NAME)
     if not isinstance(token, int):
         return []
     return [triton.Tensor(NAME, np.array([[token]], dtype=np.int64))]

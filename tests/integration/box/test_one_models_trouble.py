@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.triton.inference_plan import REQUEST_TOKEN
-from tests.support.boxes import RunningBox, command_line, running_box, wait_until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.faults.attack import (
     Fault,
     all_processes,
@@ -32,20 +31,6 @@ from tests.support.faults.attack import (
 from tests.support.faults.inputs import Sample, v2_numbers, with_golden_answers
 from tests.support.tritons import MODELS
 
-#: Calls its model through the worker, so that the answers may have tokens. ``/v2`` does not change requests.
-CLIENT = """
-import numpy as np
-from sm.client import TensorClient, TextPayload
-
-class Numbers(TensorClient):
-    model, payload = "numbers", TextPayload
-
-    def preprocess(self, payload):
-        return {"x": np.array([float(word) for word in payload.text.split()], np.float32)}
-
-    def postprocess(self, outputs, payload):
-        return outputs["y"].tolist()
-"""
 #: Its process dies of a negative number.
 FRAGILE = replace(
     MODELS["echo"],
@@ -169,85 +154,6 @@ def test_a_box_that_stops_without_its_triton_makes_nobody_wait(impatient_box: Ru
         os.kill(triton(box)[0], signal.SIGKILL)
         assert "the box is stopping" in answer.result().json()["error"]
     assert box.process.wait(30) == 0
-
-
-#: Answers whatever its configuration has and its callers ask for, as models of several outputs do.
-OBSERVANT = """
-import json
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.configured = [output["name"] for output in json.loads(args["model_config"])["output"]]
-
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        seen = [self.configured, sorted(request.requested_output_names()), sorted(json.loads(request.parameters() or "{}"))]
-        values = {"seen": np.array([json.dumps(seen)], object)}
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, values[name]) for name in self.configured])
-"""
-OBSERVANT_CONFIG = """
-backend: "python"
-input { name: "text" data_type: TYPE_STRING dims: 1 }
-output { name: "seen" data_type: TYPE_STRING dims: 1 }
-"""
-OBSERVANT_CLIENT = """
-import json
-import numpy as np
-from sm.client import TensorClient, TextPayload
-
-class Observant(TensorClient):
-    model, payload = "observant", TextPayload
-
-    def preprocess(self, payload):
-        return {"text": np.array([payload.text], object)}
-
-    def postprocess(self, outputs, payload):
-        return json.loads(outputs["seen"][0])
-"""
-
-
-def test_a_wrapped_model_answers_with_tokens_that_neither_it_nor_callers_see(tmp_path: Path) -> None:
-    folder = tmp_path / "model" / "observant"
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text(OBSERVANT)
-    (folder / "config.pbtxt").write_text(OBSERVANT_CONFIG)
-    MODELS["echo"].write(tmp_path / "model" / "numbers")
-    MODELS["counts"].write(tmp_path / "model" / "counts")
-    (tmp_path / "clients").mkdir()
-    (tmp_path / "clients" / "numbers.py").write_text(CLIENT)
-    (tmp_path / "clients" / "observant.py").write_text(OBSERVANT_CLIENT)
-    script = tmp_path / "model" / "numbers" / "1" / "model.py"
-    original = script.read_text()
-    with running_box(
-        tmp_path,
-        tmp_path / "model",
-        clients=(tmp_path / "clients",),
-        wait_until_ready=True,
-        TRIREME_REQUEST_TOKENS="true",
-    ) as box:
-        assert box.invoke("numbers", {"text": "1 2"}).json().get("result") == [1.0, 2.0]
-        configured, requested, parameters = box.invoke("observant", {"text": "a"}).json()["result"]
-        assert (configured, requested) == (["seen"], ["seen"])
-        assert REQUEST_TOKEN not in parameters
-        words = command_line(triton(box)[0]).split()
-        port = next(word.partition("=")[2] for word in words if word.startswith("--http-port="))
-        for model in ("numbers", "counts"):
-            # Triton itself knows the output, callers of the box do not.
-            assert (
-                REQUEST_TOKEN in requests.get(f"http://127.0.0.1:{port}/v2/models/{model}", timeout=10).text
-            )
-            assert REQUEST_TOKEN not in requests.get(f"{box.url}/v2/models/{model}", timeout=10).text
-        # The right token needs no heartbeat of the supervisor.
-        os.kill(box.process.pid, signal.SIGSTOP)
-        try:
-            assert box.invoke("numbers", {"text": "3"}).json()["result"] == [3.0]
-        finally:
-            os.kill(box.process.pid, signal.SIGCONT)
-    assert script.read_text() == original
 
 
 def test_the_python_backends_shared_memory_is_private_to_the_boxs_user(box: RunningBox) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -35,14 +37,17 @@ def yesterdays_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         clients=(CLIENT_FOLDERS / "platform",),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_MAX_REQUEST_SIZE="100000",
-        TRIREME_LOG_FILE=str(folder / "kept" / "box.jsonl"),
+        TRIREME_CACHE=str(folder),
+        arguments="--demo",
         TRIREME_EMF="on",
         TRIREME_ENDPOINT_NAME="ships",
     ) as box:
         _send_requests(box)
         box.wait_for_log("nginx-refused")
-    log_file = folder / "kept" / "box.jsonl"
+    (log_file,) = (folder / "logs").iterdir()
     log_file.write_text("".join(_shift_by_a_day(log_file.read_text())))
+    # Newer than the output of any box that runs on this machine.
+    os.utime(log_file, (time.time() + 3600,) * 2)
     return log_file
 
 
@@ -122,7 +127,7 @@ def test_the_output_of_other_log_commands_can_be_piped_in(
 def test_the_log_of_the_local_box_is_found_without_naming_it(
     sm: RunSm, yesterdays_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRIREME_LOG_FILE", str(yesterdays_log))
+    monkeypatch.setenv("TRIREME_CACHE", str(yesterdays_log.parents[1]))
     result = sm("logs", "--local", "--status", "404")
     assert "unknown_model" in result.out
     assert str(yesterdays_log) in result.err

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.model_processes.python_models import TOKENS
+from sm.settings import PACKAGE
 from sm.triton.tensors import DTYPES
 from tests.support.tritons import HEAD, DecoupledModel, Model
 
@@ -44,7 +44,7 @@ class TokenModel(Model):
 
     def write(self, folder: Path) -> None:
         super().write(folder)
-        shutil.copy(TOKENS, folder / "1")
+        shutil.copy(PACKAGE / "triton" / "onnx_cpu" / "request_token.py", folder / "1")
 
     def execute(self) -> str:
         return EXECUTE

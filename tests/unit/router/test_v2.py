@@ -12,8 +12,16 @@ from sm.router.classify import (
     Message,
     estimate_parsed_bytes,
 )
-from sm.router.triton_requests import as_accepted, headers_of, rename_model, to_answer, to_v2_answer
+from sm.router.triton_requests import (
+    as_accepted,
+    headers_of,
+    rename_model,
+    to_answer,
+    to_v2_answer,
+    without_request_token,
+)
 from sm.triton.http_proxy import HEADER_SIZE, Reply
+from sm.triton.inference_plan import REQUEST_TOKEN
 
 
 def test_large_json_of_any_content_type_is_counted_before_it_is_parsed() -> None:
@@ -32,6 +40,13 @@ def test_each_event_of_a_stream_names_the_archive() -> None:
 def test_triton_is_not_asked_to_compress_what_is_read_here() -> None:
     message = Message(b"", {"accept-encoding": "gzip, deflate", "accept": "*/*"}, {}, "id")
     assert headers_of(message) == {"accept": "*/*"}
+
+
+@pytest.mark.parametrize("key", ["outputs", "output"], ids=["metadata", "configuration"])
+def test_callers_do_not_see_the_output_of_a_models_token(key: str) -> None:
+    described = {"name": "m", key: [{"name": "y"}, {"name": REQUEST_TOKEN}]}
+    answer = without_request_token(Answer(json.dumps(described).encode(), JSON))
+    assert strict(answer.read()) == {"name": "m", key: [{"name": "y"}]}
 
 
 ANSWER = b'{"outputs":[{"name":"NaN \\"Infinity\\" Inf","data":[NaN,-Infinity,Infinity,1.5]}]}'

@@ -15,7 +15,6 @@ from typing import cast
 from sm.client.base import Client, Triton
 from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
-from sm.model_processes import python_models
 from sm.plugins.checks import ModelMissing, check
 from sm.plugins.loading import ClientSource, load
 from sm.repository import overlay
@@ -76,8 +75,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
             shared_bytes(settings, repository),
         )
         machine = Machine.find(settings)
-        wrap = python_models.wrap if settings.request_tokens else None
-        links = overlay.for_triton(repository, box.run / "repository", machine, wrap)
+        links = overlay.for_triton(repository, box.run / "repository", machine)
         box = replace(box, overlay=links)
         instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id)
         try:
