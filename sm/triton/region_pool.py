@@ -149,12 +149,11 @@ class RegionPool:
         lease = Lease(region, self._returned.append)
         return lease if region.registered_with == self._triton_start or self._register(lease) else None
 
-    def renew(self, lease: Lease) -> bool:
-        """Register ``lease``'s region with a restarted Triton. Returns False if that fails."""
+    def forget_registrations(self, lease: Lease) -> None:
+        """Register all regions again before their next use: Triton was restarted, as it refused ``lease``."""
         with self._lock:
             if lease.region.registered_with == self._triton_start:
                 self._triton_start += 1
-        return self._register(lease)
 
     def retire(self, lease: Lease) -> None:
         """Never use the region again: its request was given up, and Triton may still write to it."""

@@ -39,7 +39,7 @@ from sm.settings import Settings
 from sm.triton.calls import Calls
 from sm.triton.channel import Channel
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
-from sm.triton.region_pool import Lease, RegionPool
+from sm.triton.region_pool import RegionPool
 from sm.triton.tensors import explain_refusal
 from sm.triton.triton_errors import Failed
 
@@ -234,17 +234,25 @@ class Transport:
             plan.invocation.tickets.add(ticket)
 
     def _infer_through_region(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array] | None:
-        """Infer through a region; None if there is none, or if an output did not fit into it."""
+        """Infer through a region; None if there is none, or if an output did not fit into it.
+
+        Raises:
+            NotReady: Triton was restarted and refused the region unread. The next call registers it again.
+        """
         lease = self._pool.lease(plan.size)
         if lease is None:
             return None
         plan.write(lease.memory)
         try:
-            response = self._infer_in_lease(lease, plan, ticket)
-            if response is None:
-                return None
+            interrupt = partial(self._calls.check, ticket, plan.invocation)
+            response = self._channel.infer(plan.request(lease.region), interrupt)
             self._accept(plan, response, ticket)
         except Failed as failure:
+            # Nobody else knows the region's name.
+            if failure.lost_region and lease.region.name in failure.text:
+                self._pool.forget_registrations(lease)
+                self._metadata.clear()
+                raise failure.error from None
             if not failure.finished:
                 self._pool.retire(lease)
             if not failure.overflowed:
@@ -258,25 +266,6 @@ class Transport:
         self._shared_memory_count.inc()
         self._record_sizes(plan, response)
         return plan.read(response, lease.memory)
-
-    def _infer_in_lease(self, lease: Lease, plan: InferencePlan, ticket: Ticket) -> Any:
-        """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request, interrupt = plan.request(lease.region), partial(self._calls.check, ticket, plan.invocation)
-        try:
-            return self._channel.infer(request, interrupt)
-        except Failed as failure:
-            # Nobody else knows the region's name.
-            if not failure.lost_region or lease.region.name not in failure.text:
-                raise
-        self._metadata.clear()
-        try:
-            return self._channel.infer(request, interrupt) if self._pool.renew(lease) else None
-        except Failed as failure:
-            if failure.lost_region:
-                raise Failed(Refused, failure.sentence, finished=True) from None
-            raise
-        except NotReady as error:
-            raise Failed(type(error), error.sentence, finished=True) from None
 
     def _infer_by_message(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
         response = self._channel.infer(plan.request(), partial(self._calls.check, ticket, plan.invocation))

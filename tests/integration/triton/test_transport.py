@@ -18,8 +18,11 @@ import pytest
 from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
 from sm.invocation import Invocation, running
 from sm.metrics import TENSORS
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.model_processes.generations import SharedGeneration
 from sm.settings import Settings
 from sm.triton import server
+from sm.triton.calls import Calls
 from sm.triton.transport import Transport
 from tests.support.series import value
 from tests.support.tritons import TritonProcess, prepare_triton
@@ -163,6 +166,21 @@ def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport
     with pytest.raises(ModelFailed) as excinfo:
         transport.infer("raises", {"x": np.zeros(3, np.float32)})
     assert excinfo.value.sentence == "model 'raises' failed: ValueError: no such luck"
+
+
+def test_a_call_whose_region_triton_has_lost_is_sent_again(
+    triton: TritonProcess, tensor_counter: TensorCounter, tmp_path: Path
+) -> None:
+    guard = AnswerGuard(SharedGeneration.create(tmp_path / "generation"))
+    calls = Calls(guard, has_state=lambda _: True, seconds=10, folder=tmp_path)
+    transport = Transport(triton.settings, triton.box, calls=calls)
+    with running(Invocation(time.monotonic() + 10)) as invocation:
+        transport.infer("fixed", {"x": numbers(100_000)})
+        for region in triton.shared_memory_files():
+            server.unregister(triton.box.http_port, region)
+        assert np.array_equal(transport.infer("fixed", {"x": numbers(100_000)})["y"], numbers(100_000) * 2)
+    transport.close()
+    assert (tensor_counter.by_shared_memory, tensor_counter.by_message, invocation.repeats) == (2, 0, 0)
 
 
 def test_thousands_of_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
