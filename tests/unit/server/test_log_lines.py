@@ -1,4 +1,4 @@
-"""Lines of Triton, nginx, gunicorn and Python become records; nothing that a child prints breaks the log."""
+"""Lines of Triton, nginx, gunicorn and Python become records, and tell of loads; nothing that a child prints breaks the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.server.logs import MAX_LINE_BYTES, LineSplitter, Members, parse
+from sm.server.logs import MAX_LINE_BYTES, GpuLines, LineSplitter, LoadLines, Members, parse
 
 
 @pytest.mark.parametrize(
@@ -130,3 +130,59 @@ def test_an_endless_traceback_is_logged_in_bounded_records() -> None:
         b"Traceback (most recent call last):\n" + b"  x" * 10 + b"\n" + b"  line\n" * 20_000, end=False
     )
     assert MAX_LINE_BYTES / 2 < len(str(records[0]["message"])) < 2 * MAX_LINE_BYTES
+
+
+#: What Triton prints on a machine without a GPU.
+NO_GPU_LINES = (
+    'W1123 01:46:47.323 7 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned '
+    'memory pool will not be available: CUDA driver version is insufficient for CUDA runtime version"',
+    'I1123 01:46:47.323 7 cuda_memory_manager.cc:117] "CUDA memory pool disabled"',
+    'E1123 01:46:47.323 7 server.cc:241] "CudaDriverHelper has not been initialized."',
+    'W1123 01:46:49.102 7 pinned_memory_manager.cc:170] "failed to allocate pinned system memory: no pinned '
+    'memory pool, falling back to non-pinned system memory"',
+    "Error: Failed to initialize NVML",
+    'E1123 01:46:49.101 7 ensemble_scheduler.cc:1468] "unable to create stream for whole: CUDA driver version '
+    'is insufficient for CUDA runtime version"',
+    'W1123 01:46:50.684 7 metrics.cc:798] "DCGM unable to start: DCGM initialization error"',
+)
+MODEL_ERROR = "E1123 01:46:50.684 7 model_lifecycle.cc:630] \"failed to load 'a': no CUDA-capable device\""
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_tritons_lines_about_a_missing_gpu_are_errors_only_on_a_machine_with_one(has_gpu: bool) -> None:
+    written: list[Members] = []
+    lines = GpuLines(written.append, has_gpu)
+    for line in (*NO_GPU_LINES, MODEL_ERROR):
+        lines(parse(line))
+    levels = [members["level"] for members in written]
+    if has_gpu:
+        assert levels == ["warning", "info", "error", "warning", "info", "error", "warning", "error"]
+        return
+    # One sentence in place of the lines.
+    assert levels == ["info", *["debug"] * len(NO_GPU_LINES), "error"]
+
+
+#: Of Triton 2.51 and 2.71.
+FORMS = (
+    "I1127 02:34:42.163460 7 model_lifecycle.cc:473] {}",
+    'I1127 02:34:42.163460 7 model_lifecycle.cc:473] "{}"',
+)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["2.51", "2.71"])
+def test_a_model_loads_until_triton_says_how_it_ended(form: str) -> None:
+    written: list[Members] = []
+    lines = LoadLines(written.append)
+    texts = (
+        "loading: a:b:1",
+        "loading: good:1",
+        "loading: bad:2",
+        "successfully loaded 'good'",
+        "failed to load 'bad' version 2: Internal: no",
+    )
+    for text in texts:
+        lines(parse(form.format(text)))
+    lines(parse("loading: printed:1"))
+    assert lines.loading == ["a:b"]
+    assert lines.without_ended(["bad", "good", "unseen"]) == ["unseen"]
+    assert len(written) == len(texts) + 1

@@ -23,11 +23,11 @@ from trireme_tools.tune.sweep import (
 )
 
 RECORDED_SWEEPS = Path(__file__).parent / "recorded"
-ONE_INSTANCE, TWO_INSTANCES = Setting(1), Setting(2)
+ONE, TWO = Setting(1), Setting(2)
 BATCHED = Setting(1, Batching())
 
 
-def make_point(setting: Setting, rate: float, p99: float, callers: int = 1, errors: int = 0) -> Point:
+def new_point(setting: Setting, rate: float, p99: float, callers: int = 1, errors: int = 0) -> Point:
     return Point(
         setting, callers, answers=round(rate * 10), seconds=10.0, p50=p99 / 2, p99=p99, errors=errors
     )
@@ -46,26 +46,19 @@ def search(space: Space, measure: Callable[[Setting], Point]) -> list[Point]:
     ("points", "expected_index"),
     [
         # The most answers a second within the latency bound win.
-        (
-            [
-                make_point(ONE_INSTANCE, 10, 0.1),
-                make_point(TWO_INSTANCES, 20, 0.15),
-                make_point(BATCHED, 40, 0.3),
-            ],
-            1,
-        ),
+        ([new_point(ONE, 10, 0.1), new_point(TWO, 20, 0.15), new_point(BATCHED, 40, 0.3)], 1),
         # Among nearly equal rates the fewest instances win, then no batching, then the shortest delay.
-        ([make_point(TWO_INSTANCES, 20.2, 0.1), make_point(ONE_INSTANCE, 20, 0.15)], 1),
-        ([make_point(BATCHED, 20.2, 0.1), make_point(ONE_INSTANCE, 20, 0.15)], 1),
-        ([make_point(Setting(1, Batching((), 5000)), 20.2, 0.1), make_point(BATCHED, 20, 0.15)], 1),
+        ([new_point(TWO, 20.2, 0.1), new_point(ONE, 20, 0.15)], 1),
+        ([new_point(BATCHED, 20.2, 0.1), new_point(ONE, 20, 0.15)], 1),
+        ([new_point(Setting(1, Batching((), 5000)), 20.2, 0.1), new_point(BATCHED, 20, 0.15)], 1),
         # For the same setting and rate the lower latency wins.
-        ([make_point(ONE_INSTANCE, 20, 0.15, 8), make_point(ONE_INSTANCE, 20, 0.1, 4)], 1),
+        ([new_point(ONE, 20, 0.15, 8), new_point(ONE, 20, 0.1, 4)], 1),
         # A point with failed requests or a failed load is never chosen.
         (
             [
-                make_point(TWO_INSTANCES, 90, 0.1, errors=1),
+                new_point(TWO, 90, 0.1, errors=1),
                 Point(BATCHED, 1, failure="no room"),
-                make_point(ONE_INSTANCE, 10, 0.1),
+                new_point(ONE, 10, 0.1),
             ],
             2,
         ),
@@ -78,8 +71,8 @@ def test_the_best_point_is_chosen_whatever_the_order(points: list[Point], expect
 
 def test_if_no_point_is_within_the_bound_the_nearest_one_is_known() -> None:
     points = [
-        make_point(ONE_INSTANCE, 10, 0.5),
-        make_point(TWO_INSTANCES, 8, 0.3),
+        new_point(ONE, 10, 0.5),
+        new_point(TWO, 8, 0.3),
         Point(BATCHED, 1, failure="no room"),
     ]
     assert choose(points, 0.2) is None
@@ -107,23 +100,23 @@ def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(
 
 
 def test_more_callers_are_tried_until_the_rate_no_longer_grows() -> None:
-    growing = [make_point(ONE_INSTANCE, 10, 0.1, 1), make_point(ONE_INSTANCE, 15, 0.12, 2)]
+    growing = [new_point(ONE, 10, 0.1, 1), new_point(ONE, 15, 0.12, 2)]
     assert not has_peaked(growing[:1], 0.2)
     assert not has_peaked(growing, 0.2)
-    flat = [*growing, make_point(ONE_INSTANCE, 15, 0.15, 4)]
+    flat = [*growing, new_point(ONE, 15, 0.15, 4)]
     assert not has_peaked(flat, 0.2), "one measurement may be slow by chance"
-    assert has_peaked([*flat, make_point(ONE_INSTANCE, 15, 0.19, 8)], 0.2)
-    assert has_peaked([*growing, make_point(ONE_INSTANCE, 20, 0.3, 4)], 0.2), "it is over the bound"
-    assert has_peaked([make_point(ONE_INSTANCE, 20, 0.1, errors=1)], 0.2)
-    assert has_peaked([Point(ONE_INSTANCE, 1, failure="no room")], 0.2)
+    assert has_peaked([*flat, new_point(ONE, 15, 0.19, 8)], 0.2)
+    assert has_peaked([*growing, new_point(ONE, 20, 0.3, 4)], 0.2), "it is over the bound"
+    assert has_peaked([new_point(ONE, 20, 0.1, errors=1)], 0.2)
+    assert has_peaked([Point(ONE, 1, failure="no room")], 0.2)
 
 
 def test_every_setting_is_proposed_once_and_the_best_one_refined() -> None:
     space, best = Space(Setting(3), (1, 2), 8, (1,)), Setting(2, Batching())
-    measured = search(space, lambda setting: make_point(setting, 100 if setting == best else 10, 0.1))
+    measured = search(space, lambda setting: new_point(setting, 100 if setting == best else 10, 0.1))
     tried = [point.setting for point in measured]
     assert len(set(tried)) == len(tried) == space.size
-    assert tried[:5] == [Setting(3), ONE_INSTANCE, BATCHED, TWO_INSTANCES, best]
+    assert tried[:5] == [Setting(3), ONE, BATCHED, TWO, best]
     refined = [setting.batching for setting in tried[5:] if setting.batching]
     assert {setting.instances for setting in tried[5:]} == {2}
     assert {batching.delay_us for batching in refined} == {1000, 5000}
@@ -131,19 +124,19 @@ def test_every_setting_is_proposed_once_and_the_best_one_refined() -> None:
 
 
 def test_batching_is_not_tried_for_a_model_without_batches() -> None:
-    measured = search(Space(ONE_INSTANCE, (1, 2), 0, (1,)), lambda setting: make_point(setting, 10, 0.1))
-    assert [point.setting for point in measured] == [ONE_INSTANCE, TWO_INSTANCES]
+    measured = search(Space(ONE, (1, 2), 0, (1,)), lambda setting: new_point(setting, 10, 0.1))
+    assert [point.setting for point in measured] == [ONE, TWO]
 
 
 def test_settings_that_all_fail_end_the_search() -> None:
-    space = Space(ONE_INSTANCE, (1, 2), 8, (1,))
+    space = Space(ONE, (1, 2), 8, (1,))
     assert len(search(space, lambda setting: Point(setting, 1, failure="no room"))) == 4
 
 
 def test_threads_are_tried_with_the_best_instance_count_and_survive_the_file() -> None:
-    space = Space(ONE_INSTANCE, (1, 2), batch=0, callers=(1,), threads=(1, 2))
+    space = Space(ONE, (1, 2), batch=0, callers=(1,), threads=(1, 2))
     measured = search(
-        space, lambda setting: make_point(setting, 10 * setting.instances + setting.threads, 0.1)
+        space, lambda setting: new_point(setting, 10 * setting.instances + setting.threads, 0.1)
     )
     assert [(point.setting.instances, point.setting.threads) for point in measured] == [
         *((1, 0), (2, 0)),
