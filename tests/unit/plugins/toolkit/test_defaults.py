@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -108,11 +109,6 @@ class FakeModel:
         return FakeTensor(data.values * 2, "cuda")
 
 
-class FakeNoGrad:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
 @pytest.mark.parametrize(("body", "content_type"), [("[1, 2]", JSON), ("1,2", CSV)])
 def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, content_type: str
@@ -126,7 +122,7 @@ def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     fake_torch: Any = ModuleType("torch")
     fake_torch.cuda = SimpleNamespace(is_available=lambda: True)
     fake_torch.jit = SimpleNamespace(load=jit_load)
-    fake_torch.device, fake_torch.no_grad = str, FakeNoGrad
+    fake_torch.device, fake_torch.no_grad = str, nullcontext
     fake_torch.from_numpy, fake_torch.Tensor = FakeTensor, FakeTensor
     monkeypatch.setitem(sys.modules, "torch", fake_torch)
     (tmp_path / "model.pth").touch()
