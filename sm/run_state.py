@@ -14,7 +14,6 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.repository.models import CODE as CODE
 from sm.settings import Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108

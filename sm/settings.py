@@ -577,35 +577,3 @@ def help_texts(settings: type = Settings) -> dict[str, str]:
     """Return the comment above each field of a table of settings."""
     rows = re.findall(r"((?:    #: .*\n)+)    (\w+): ", inspect.getsource(settings))
     return {name: " ".join(comment.replace("#: ", "").split()) for comment, name in rows}
-
-
-def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return every setting with its value and the source of the value, for people to read."""
-    current, helps = Settings.read(environment), help_texts()
-    rows = []
-    for row in fields(Settings):
-        name = source(row.metadata["names"], environment)
-        rows.append(
-            {
-                "name": " ".join(row.metadata["names"]),
-                "value": format_value(getattr(current, row.name)),
-                "source": name or "default",
-                "help": helps[row.name],
-            }
-        )
-    return rows
-
-
-def markdown(rows: list[dict[str, str]]) -> list[str]:
-    """Return the rows as the lines of a Markdown table; paths of this machine are shortened."""
-    caches = user_cache()
-    short = {f"{HERE}/": "", str(caches): "~/.cache", str(caches.parent): "~"}
-    lines = ["| variable | default | effect |", "|---|---|---|"]
-    for row in rows:
-        first, *others = row["name"].split()
-        value = row["value"]
-        for path, shorter in short.items():
-            value = value.replace(path, shorter)
-        also = f" Also read from {', '.join(f'`{name}`' for name in others)}." if others else ""
-        lines.append(f"| `{first}` | {f'`{value}`' if value else ''} | {row['help']}{also} |")
-    return lines

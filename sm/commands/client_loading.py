@@ -24,9 +24,8 @@ from sm.plugins.toolkit import code_imports
 from sm.plugins.toolkit.code_imports import REQUIREMENTS_FILE
 from sm.plugins.toolkit.scripts import ScriptFunctions
 from sm.repository import models
-from sm.repository.models import CodeFolder
+from sm.repository.models import CODE, CodeFolder
 from sm.repository.problems import Problem
-from sm.run_state import CODE
 from sm.settings import HERE, Settings
 
 LOAD_TIMEOUT_S = 60.0

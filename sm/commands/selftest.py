@@ -24,7 +24,7 @@ from sm.commands.local_boxes import ask
 from sm.errors import CommandError
 from sm.plugins.discovery import select_sources
 from sm.plugins.loading import ClientSource, discover, discover_tasks
-from sm.run_state import CODE
+from sm.repository.models import CODE
 from sm.server.startup import check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
 

@@ -17,7 +17,8 @@ from sm.models.fetch.addresses import shown
 from sm.models.holds import last_used
 from sm.models.load_records import LoadRecord, LoadRecords
 from sm.models.versions import current_index
-from sm.run_state import CODE, Box, read_engines, read_json, read_unready
+from sm.repository.models import CODE
+from sm.run_state import Box, read_engines, read_json, read_unready
 from sm.triton import server
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.

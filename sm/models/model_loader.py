@@ -35,7 +35,7 @@ from sm.models.staging import Staging, lost_file
 from sm.plugins.loading import discover
 from sm.polling import WATCH_S, Poll
 from sm.repository.machine import Machine
-from sm.repository.models import CODE as CODE
+from sm.repository.models import CODE
 from sm.triton.model_control import HELD_STATES, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 

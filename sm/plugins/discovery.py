@@ -13,8 +13,7 @@ from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from sm.plugins.checks import ModelMissing, UncheckedClient, check
 from sm.plugins.loading import ClientSource, discover, discover_tasks, load, plain_names
-from sm.repository.models import CodeFolder
-from sm.run_state import CODE
+from sm.repository.models import CODE, CodeFolder
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.repository.models import CODE as CODE
 from sm.repository.models import CodeFolder
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates, keys

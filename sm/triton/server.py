@@ -25,7 +25,8 @@ from urllib.parse import quote
 from sm.errors import StartError
 from sm.hardware import cores, memory_limit
 from sm.repository import machine, models, overlay
-from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
+from sm.repository.models import CODE
+from sm.run_state import SHARED_MEMORY, Box, python_instances
 from sm.settings import CACHE_OPTION, Settings, boolean, format_value, number, read_all, setting, verbosity
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.show_settings import table
 from sm.errors import StartError
 from sm.hardware import cores
 from sm.settings import (
@@ -17,7 +18,6 @@ from sm.settings import (
     format_value,
     help_texts,
     names_of,
-    table,
     user_cache,
 )
 

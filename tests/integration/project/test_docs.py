@@ -11,10 +11,11 @@ import pytest
 from flask import Flask
 
 from sm.client import base, payloads, results
+from sm.commands.show_settings import markdown, table
 from sm.control import model_routes, pages, routes
 from sm.plugins.loading import discover
 from sm.router import openai_routes, websocket, wsgi
-from sm.settings import HERE, markdown, table
+from sm.settings import HERE
 
 pytestmark = pytest.mark.core
 

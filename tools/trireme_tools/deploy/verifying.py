@@ -13,7 +13,7 @@ from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
 from sm.plugins.discovery import select_sources
 from sm.plugins.loading import discover, discover_tasks
-from sm.run_state import CODE
+from sm.repository.models import CODE
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deployment_plan import Plan

@@ -18,8 +18,7 @@ from sm.commands.local_boxes import ask
 from sm.errors import CommandError
 from sm.plugins.loading import load
 from sm.repository import ensembles, models
-from sm.repository.models import CONFIG
-from sm.run_state import CODE
+from sm.repository.models import CODE, CONFIG
 from sm.settings import Settings
 from trireme_tools.check import discovery
 from trireme_tools.check.client_checks import Sample
