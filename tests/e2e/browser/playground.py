@@ -176,15 +176,15 @@ class Playground:
         log = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
         return [line["message"] for line in log if line["level"] == "SEVERE"]
 
-    def download(self, selector: str, folder: Path) -> Path:
-        """Click what downloads a file, and return the complete file."""
-        behaviour = {"behavior": "allow", "downloadPath": str(folder)}
+    def download(self, selector: str, file: Path) -> None:
+        """Click what downloads a file, and wait until it is there and complete.
+
+        Chromium first writes files of other names beside it.
+        """
+        behaviour = {"behavior": "allow", "downloadPath": str(file.parent)}
         self.browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
         self.click(selector)
-        file: Path = self.wait(
-            lambda: next((each for each in folder.iterdir() if each.suffix != ".crdownload"), None)
-        )
-        return file
+        self.wait(lambda: list(file.parent.iterdir()) == [file] and file.stat().st_size)
 
     def colours(self, selector: str) -> tuple[str, str]:
         """Return the colour of an element's text and of its background."""
