@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from werkzeug import Request, Response
+
+from tests.support.http_server import serving
 
 
 @dataclass
 class FixedResponse:
-    """The response, and the requests so far. ``missing_bytes`` of the body are announced and never sent."""
+    """The server's address, and the requests so far."""
 
-    status: int
-    body: bytes
-    error_type: str = ""
-    missing_bytes: int = 0
     url: str = ""
     request_bodies: list[bytes] = field(default_factory=list)
 
@@ -27,29 +25,21 @@ class FixedResponse:
 def server_with_fixed_response(
     status: int, document: Any, error_type: str = "", missing_bytes: int = 0
 ) -> Iterator[FixedResponse]:
-    """Run the server. ``error_type`` is the value of AWS's header ``x-amzn-ErrorType``."""
-    response = FixedResponse(status, json.dumps(document).encode(), error_type, missing_bytes)
+    """Run the server.
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            response.request_bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(response.status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(response.body) + response.missing_bytes))
-            if response.error_type:
-                self.send_header("x-amzn-ErrorType", response.error_type)
-            self.end_headers()
-            self.wfile.write(response.body)
+    Args:
+        status: The response's status.
+        document: Its JSON body.
+        error_type: The value of AWS's header ``x-amzn-ErrorType``.
+        missing_bytes: Bytes of the body that are announced and never sent.
+    """
+    server, body = FixedResponse(), json.dumps(document).encode()
 
-        def log_message(self, *_: object) -> None:
-            """Keep pytest's output free of request logs."""
+    def respond(request: Request) -> Response:
+        server.request_bodies.append(request.get_data())
+        headers = {"Content-Length": str(len(body) + missing_bytes)}
+        headers |= {"x-amzn-ErrorType": error_type} if error_type else {}
+        return Response([body], status, headers, content_type="application/json")
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        response.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield response
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(respond) as server.url:
+        yield server

@@ -9,9 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import IO
+
+from werkzeug import Response
+
+from tests.support.http_server import serving
 
 ECR_PASSWORD = "123456789012-auth-token"  # what moto's ECR gives
 BCRYPT_SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the registry takes
@@ -63,27 +66,8 @@ def running_registry(config: Path) -> AbstractContextManager[str]:
 def refusing_aws(code: str, message: str) -> Iterator[str]:
     """Run an AWS that answers every call with one error, in STS's form."""
     body = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>"
-
-    class Refusing(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(403)
-            self.send_header("Content-Type", "text/xml")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        do_PUT = do_POST
-
-        def log_message(self, *_: object) -> None:
-            """Keep pytest's output free of request logs."""
-
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(lambda _: Response(body, 403, content_type="text/xml")) as url:
+        yield url.removeprefix("http://")
 
 
 def registry_config(folder: Path, password: str = ECR_PASSWORD, storage: str = "") -> Path:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
+
+import werkzeug
+
+from tests.support.http_server import serving
 
 #: The model of a variant that has none: see ``Proxy._name_missing_models``.
 NO_MODEL = "no-model"
@@ -111,15 +113,7 @@ class Proxy:
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def reset(self) -> None:
-        self.changes, self.bodies, self.fixed_responses, self.disconnect_after, self.endpoint_states = (
-            [],
-            {},
-            {},
-            set(),
-            [],
-        )
-        self.components.clear()
-        self.after_change, self.interrupted_operations, self.rolls_back = None, set(), False
+        vars(self).update(vars(Proxy(self.moto, self.address, shadows=self.shadows)))
 
     def respond(self, request: Request) -> Response | None:
         """Return the response; ``None``: close the connection without one."""
@@ -280,49 +274,13 @@ P = TypeVar("P", bound="Proxy")
 def running_proxy(proxy: P) -> Iterator[P]:
     """Run a proxy in front of moto on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # send a response in one packet: a second one would wait 40 ms for a delayed ACK
+    def respond(sent: werkzeug.Request) -> werkzeug.Response:
+        headers = {name.lower(): value for name, value in sent.headers.items() if name != "Expect"}
+        answer = proxy.respond(Request(sent.method, sent.environ["REQUEST_URI"], headers, sent.get_data()))
+        if answer is None:
+            raise ConnectionAbortedError
+        return werkzeug.Response([answer.body], answer.status, answer.headers)
 
-        def handle_any(self) -> None:
-            if self.headers.get("Expect"):
-                self.send_response_only(100)
-                self.end_headers()
-                self.wfile.flush()
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {
-                name.lower(): value for name, value in self.headers.items() if name.lower() != "expect"
-            }
-            answer = proxy.respond(Request(self.command, self.path, headers, body))
-            if answer is None:
-                self.close_connection = True
-                return
-            self.send_response(answer.status)
-            for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_any
-
-        def handle_expect_100(self) -> bool:
-            return True  # handle_any answers it
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except ConnectionError:
-                """The caller was killed."""
-
-        def log_message(self, *_: object) -> None:
-            """Keep pytest's output free of request logs."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        proxy.address = f"127.0.0.1:{server.server_port}"
+    with serving(respond) as url:
+        proxy.address = url.removeprefix("http://")
         yield proxy
-        server.shutdown()
-        thread.join()

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from werkzeug import Request as HttpRequest
+from werkzeug import Response
 
 from bench import driver, tree
 from bench.contestant import Contestant
 from bench.driver import Load, Request
 from bench.running import free_port, running
 from tests.support.boxes import wait_until
+from tests.support.http_server import serving
 
+#: Numbers the responses of ``unreliable``.
+COUNT = itertools.count()
 #: Starts an orphan that works for 0.3 s and then stays.
 LEAVES_AN_ORPHAN = """
 import os, subprocess, sys, time
@@ -58,36 +62,19 @@ def test_orphaned_processes_are_counted_and_ended(tmp_path: Path, capsys: pytest
     assert "left 1 processes behind" in capsys.readouterr().out
 
 
-class UnreliableHandler(BaseHTTPRequestHandler):
+def unreliable(request: HttpRequest) -> Response:
     """One response of three is right, one has other content, one another status."""
-
-    protocol_version = "HTTP/1.1"
-    count = 0
-
-    def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        kind = UnreliableHandler.count % 3
-        UnreliableHandler.count += 1
-        response_body = b"cat" if kind == 1 else b"a dog, " + content
-        self.send_response(500 if kind == 2 else 200)
-        self.send_header("Content-Length", str(len(response_body)))
-        self.end_headers()
-        self.wfile.write(response_body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    content = request.get_data()
+    kind = next(COUNT) % 3
+    return Response(b"cat" if kind == 1 else b"a dog, " + content, 500 if kind == 2 else 200)
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="there is no wrk: apt-get install wrk")
 def test_the_load_generator_checks_every_response(tmp_path: Path) -> None:
     request = Request("/", {"Content-Type": "text/plain"}, b"and\x00a bone\xff" * 1000, b"a bone")
-    with ThreadingHTTPServer(("127.0.0.1", 0), UnreliableHandler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        command = driver.wrk(request, server.server_port, 1, 3.0, tmp_path)
+    with serving(unreliable) as url:
+        command = driver.wrk(request, int(url.rpartition(":")[2]), 1, 3.0, tmp_path)
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        server.shutdown()
-        thread.join()
     load = Load.read(output)
     assert load.answers > 3
     assert abs(load.wrong - 2 * load.answers) <= 2

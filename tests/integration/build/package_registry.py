@@ -13,9 +13,11 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
+from werkzeug import Request, Response
+
+from tests.support.http_server import serving
 from trireme_tools.prepare.packages import Source
 
 VERSION = "1.0.0"
@@ -86,16 +88,26 @@ class FakeRegistry:
             "no_proxy": "127.0.0.1",
         }
 
-    def answer(self, path: str) -> tuple[str, bytes] | None:
-        """Return content type and body for a path; ``None``: not found."""
-        parts = path.strip("/").split("/")
+    def respond(self, request: Request) -> Response:
+        parts = request.path.strip("/").split("/")
         if parts[0] == "simple":
             file = f"{parts[1]}-{VERSION}-py3-none-any.whl"
-            return "text/html", f'<a href="/file/pypi/{parts[1]}/{file}">{file}</a>'.encode()
+            return Response(f'<a href="/file/pypi/{parts[1]}/{file}">{file}</a>', content_type="text/html")
         if parts[0] == "npm":
-            return "application/json", json.dumps(self._packument(parts[1])).encode()
-        package = self.packages.get((parts[1], parts[2]))
-        return None if package is None else ("application/octet-stream", package)
+            return Response(json.dumps(self._packument(parts[1])), content_type="application/json")
+        self.downloads.append(request.path)
+        if (package := self.packages.get((parts[1], parts[2]))) is None:
+            return Response(status=404)
+        if self.failing_downloads > 0:
+            self.failing_downloads -= 1
+            return Response(status=503)
+        return Response(self._halves(package), headers={"Content-Length": str(len(package))})
+
+    def _halves(self, package: bytes) -> Iterator[bytes]:
+        yield package[: len(package) // 2]
+        self.halfway.set()
+        self.resume_downloads.wait()
+        yield package[len(package) // 2 :]
 
     def _packument(self, name: str) -> dict[str, Any]:
         package = self.packages.get(("npm", name), b"")
@@ -109,48 +121,8 @@ class FakeRegistry:
 def running_package_registry() -> Iterator[FakeRegistry]:
     """Run a registry until the block ends."""
     registry = FakeRegistry()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = registry.answer(self.path)
-            is_file = self.path.startswith("/file/")
-            if is_file:
-                registry.downloads.append(self.path)
-            if answer is None or (is_file and registry.failing_downloads > 0):
-                registry.failing_downloads -= is_file
-                self.send_error(404 if answer is None else 503)
-                return
-            kind, body = answer
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self._send(body, is_file)
-
-        def _send(self, body: bytes, is_file: bool) -> None:
-            half = len(body) // 2 if is_file else len(body)
-            try:
-                self.wfile.write(body[:half])
-                self.wfile.flush()
-                if is_file:
-                    registry.halfway.set()
-                    registry.resume_downloads.wait()
-                self.wfile.write(body[half:])
-            except (BrokenPipeError, ConnectionResetError):
-                return  # some tests kill the caller
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep pytest's output free of request logs."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield registry
-    finally:
-        registry.resume_downloads.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(registry.respond) as registry.url:
+        try:
+            yield registry
+        finally:
+            registry.resume_downloads.set()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.boxes import wait_until
-from tests.support.dripping_proxy import DrippingProxy, running_dripping_proxy
 from tests.support.gateway_requests import RED
 from tests.support.gateways import FakeBucket, Gateway, running_gateway_server
+from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 #: The gateway's time limit for a request.
 TIMEOUT_S = 6
@@ -20,16 +20,16 @@ STORED_RECORD, INLINE_RECORD = {"s3_key": "images/slow.png"}, {"payload": {"tens
 
 
 @pytest.fixture(scope="module")
-def proxy(cloud: FakeBucket) -> Iterator[DrippingProxy]:
+def proxy(cloud: FakeBucket) -> Iterator[TcpProxy]:
     # Longer than the head of a response; a picture ends where its own format says.
     cloud.put("images/slow.png", RED + bytes(2000))
-    with running_dripping_proxy(f"http://{cloud.address}") as proxy:
+    with tcp_proxy(f"http://{cloud.address}") as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
 def gateway(
-    gateway_env: dict[str, str], local_gateway: Gateway, proxy: DrippingProxy, folder: Path
+    gateway_env: dict[str, str], local_gateway: Gateway, proxy: TcpProxy, folder: Path
 ) -> Iterator[Gateway]:
     options = {
         "AWS_ENDPOINT_URL": proxy.url,
@@ -46,7 +46,7 @@ def gateway(
 
 @pytest.mark.parametrize("slow_from", [0, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
-    gateway: Gateway, proxy: DrippingProxy, slow_from: int
+    gateway: Gateway, proxy: TcpProxy, slow_from: int
 ) -> None:
     proxy.slow_from_byte = slow_from
     with ThreadPoolExecutor(6) as executor:
@@ -64,9 +64,7 @@ def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
     assert gateway.infer("resnet", STORED_RECORD).status_code == 200
 
 
-def test_a_model_whose_files_come_slowly_delays_no_other_model(
-    gateway: Gateway, proxy: DrippingProxy
-) -> None:
+def test_a_model_whose_files_come_slowly_delays_no_other_model(gateway: Gateway, proxy: TcpProxy) -> None:
     proxy.slow_from_byte = 0
     with ThreadPoolExecutor(4) as executor:
         # This is the first request for this model, so its labels must come from S3.
@@ -80,7 +78,7 @@ def test_a_model_whose_files_come_slowly_delays_no_other_model(
     assert gateway.infer("colours", INLINE_RECORD).status_code == 400  # the model takes a picture
 
 
-def test_an_object_without_a_content_length_is_a_502(gateway: Gateway, proxy: DrippingProxy) -> None:
+def test_an_object_without_a_content_length_is_a_502(gateway: Gateway, proxy: TcpProxy) -> None:
     proxy.keeps_length = False
     try:
         response = gateway.infer("resnet", STORED_RECORD)

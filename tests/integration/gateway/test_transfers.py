@@ -16,9 +16,9 @@ from chalicelib.transfers import Transfer, Transfers, watch_connections
 from sm.errors import DeadlinePassed, NotReady
 from sm.invocation import Invocation, running
 from tests.support.boxes import wait_until
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.gateways import BUCKET, FakeBucket
 from tests.support.s3 import client
+from tests.support.tcp_proxy import tcp_proxy
 
 #: The clients of the running test, closed at its end.
 OPEN_CLIENTS: list[Any] = []
@@ -56,7 +56,7 @@ def test_a_thread_is_free_again_once_its_caller_gave_up(scheme: str) -> None:
 
 def test_a_response_that_never_ends_is_given_up_without_a_deadline_too(cloud: FakeBucket) -> None:
     cloud.put("images/endless", b"x" * 900)
-    with running_dripping_proxy(f"http://{cloud.address}") as proxy, ThreadPoolExecutor(1) as single_thread:
+    with tcp_proxy(f"http://{cloud.address}") as proxy, ThreadPoolExecutor(1) as single_thread:
         proxy.slow_from_byte = 500
         slow = connect(proxy.url)
         with pytest.raises(NotReady, match=r"longer than 0\.5 s"):

@@ -23,11 +23,11 @@ from sm.errors import StartError
 from sm.models.fetch.downloads import CHUNK_BYTES, CONNECTIONS, PART, RANGE_BYTES
 from sm.models.fetch.model_cache import PART_LIFE_S, ModelCache, held
 from sm.settings import HERE
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.download_hosts import CuttingProxy, cutting_proxy, https_site
+from tests.support.download_hosts import https_site
 from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 __all__ = ["aws"]
 #: Of the large file: three ranges.
@@ -42,7 +42,7 @@ class Host:
 
     source: str
     folder: Path
-    proxy: CuttingProxy
+    proxy: TcpProxy
     url: str = ""
 
     def pack(self, seed: int, size: int = SIZE) -> str:
@@ -70,17 +70,17 @@ def host(
     request: pytest.FixtureRequest, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
     (tmp_path / "site").mkdir()
-    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "PYTHONPATH": str(HERE)}.items():
+    for name, value in {**CREDENTIALS, "PYTHONPATH": str(HERE)}.items():
         monkeypatch.setenv(name, value)
     with contextlib.ExitStack() as stack:
         if request.param == "s3":
-            proxy = stack.enter_context(cutting_proxy(int(aws.rpartition(":")[2])))
+            proxy = stack.enter_context(tcp_proxy(aws))
             monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
             yield Host("s3://inputs/large/model.tar.gz", tmp_path, proxy, aws)
         else:
             site = stack.enter_context(https_site(tmp_path, tmp_path / "site"))
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
-            proxy = stack.enter_context(cutting_proxy(site))
+            proxy = stack.enter_context(tcp_proxy(site))
             yield Host(f"https://localhost:{proxy.port}/model.tar.gz", tmp_path, proxy)
 
 

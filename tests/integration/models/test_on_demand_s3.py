@@ -15,13 +15,12 @@ import pytest
 import requests
 
 from sm.settings import HERE
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer, states
 from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tcp_proxy import tcp_proxy
 
 __all__ = ["aws"]
 SOURCE = "s3://inputs/models/"
@@ -30,7 +29,7 @@ SOURCE = "s3://inputs/models/"
 @pytest.fixture
 def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """S3 with three models, one of them with 4 MiB of weights."""
-    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
         monkeypatch.setenv(name, value)
     for factor, name in enumerate(("cats", "dogs", "large"), 1):
         multiplying_model(factor).write(tmp_path / "models" / name)
@@ -71,7 +70,7 @@ def test_the_commands_of_the_page_work_and_two_boxes_share_what_was_fetched(
 def test_a_source_that_dies_in_the_middle_costs_the_model_that_comes_from_it_alone(
     s3_url: str, tmp_path: Path
 ) -> None:
-    with running_dripping_proxy(s3_url) as proxy:
+    with tcp_proxy(s3_url) as proxy:
         box = running_box(
             tmp_path,
             None,
@@ -102,7 +101,7 @@ def test_a_source_that_ends_in_the_middle_of_a_load_fails_that_load_with_the_rea
 ) -> None:
     variables: Any = {"TRIREME_MODELS": "on-demand", "TRIREME_CACHE": str(tmp_path / "cache")}
     with ExitStack() as source, ExitStack() as stack:
-        proxy = source.enter_context(running_dripping_proxy(s3_url))
+        proxy = source.enter_context(tcp_proxy(s3_url))
         box = stack.enter_context(
             running_box(tmp_path, None, arguments=SOURCE, AWS_ENDPOINT_URL=proxy.url, **variables)
         )

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer
 from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tcp_proxy import tcp_proxy
 
 __all__ = ["aws"]
 VARIABLES = {"TRIREME_MODEL_POLL": "0", "TRIREME_DRAIN_SECONDS": "1"}
@@ -27,7 +26,7 @@ VARIABLES = {"TRIREME_MODEL_POLL": "0", "TRIREME_DRAIN_SECONDS": "1"}
 
 @pytest.fixture
 def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
         monkeypatch.setenv(name, value)
     yield aws
 
@@ -54,7 +53,7 @@ def answer(box: RunningBox) -> list[float]:
 @pytest.mark.exhaustive
 def test_a_source_that_dies_in_the_middle_leaves_the_old_version_serving(s3_url: str, tmp_path: Path) -> None:
     source = upload(s3_url, tmp_path, "dying", 1)
-    with running_dripping_proxy(s3_url) as proxy:
+    with tcp_proxy(s3_url) as proxy:
         variables: Any = {
             **VARIABLES,
             "AWS_ENDPOINT_URL": proxy.url,
@@ -130,7 +129,7 @@ def test_pushes_that_wait_for_a_source_leave_threads_for_ping_and_the_pages(
     s3_url: str, tmp_path: Path
 ) -> None:
     source = upload(s3_url, tmp_path, "waiting", 1)
-    with running_dripping_proxy(s3_url) as proxy:
+    with tcp_proxy(s3_url) as proxy:
         variables: Any = {
             **VARIABLES,
             "AWS_ENDPOINT_URL": proxy.url,

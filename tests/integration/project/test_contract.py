@@ -8,68 +8,27 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from werkzeug import Request, Response
+
 from sm.settings import HERE, Settings
 from sm.triton.server import PassedOn
+from tests.support.http_server import serving
 
 FOLDER = HERE / "tests" / "contract"
 PAGE = HERE / "docs" / "inside" / "contract.md"
 TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
-class MinimalContainer(BaseHTTPRequestHandler):
+def minimal_container(request: Request) -> Response:
     """A minimal SageMaker container: ``/ping`` and ``/invocations`` for one JSON body."""
-
-    protocol_version = "HTTP/1.1"
-    timeout = 3
-
-    def do_GET(self) -> None:
-        self.send_answer(200 if self.path == "/ping" else 404, b"")
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        good = self.path == "/invocations" and body == b'{"x": 1}'
-        self.send_answer(200 if good else 400, b'{"y": 1}' if good else b"{}")
-
-    def send_answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep the log quiet."""
-
-
-class UnhealthyContainer(MinimalContainer):
-    """A container whose ``/ping`` fails."""
-
-    def do_GET(self) -> None:
-        self.send_answer(500, b"")
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 128
-
-
-@contextmanager
-def serve(kind: type[MinimalContainer]) -> Iterator[str]:
-    with Server(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    if request.method == "GET":
+        return Response(status=200 if request.path == "/ping" else 404, content_type="application/json")
+    good = request.path == "/invocations" and request.get_data() == b'{"x": 1}'
+    return Response('{"y": 1}' if good else "{}", 200 if good else 400, content_type="application/json")
 
 
 def run_copy(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str, Any]]:
@@ -93,7 +52,7 @@ def run_copy(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str,
 
 
 def test_a_minimal_container_passes_and_learns_what_it_lacks(tmp_path: Path) -> None:
-    with serve(MinimalContainer) as url:
+    with serving(minimal_container) as url:
         status, output, rows = run_copy(tmp_path, url)
     assert status == 0, output
     assert rows["get is 200 with an empty body"]["state"] == "has"
@@ -106,7 +65,7 @@ def test_a_minimal_container_passes_and_learns_what_it_lacks(tmp_path: Path) -> 
 
 
 def test_a_container_that_breaks_a_promise_fails(tmp_path: Path) -> None:
-    with serve(UnhealthyContainer) as url:
+    with serving(lambda _: Response(status=500)) as url:
         status, output, rows = run_copy(tmp_path, url, "-k", "ping")
     assert status == 1, output
     assert rows["get is 200 with an empty body"]["state"] == "broken"
@@ -114,7 +73,7 @@ def test_a_container_that_breaks_a_promise_fails(tmp_path: Path) -> None:
 
 
 def test_a_container_is_tested_in_its_own_mode_and_the_other_modes_are_named(tmp_path: Path) -> None:
-    with serve(MinimalContainer) as url:
+    with serving(minimal_container) as url:
         status, output, rows = run_copy(tmp_path, url, "-k", "ping and empty_body", "--mode", "mme")
     assert status == 0, output
     assert [(row["mode"], row["state"]) for row in rows.values()] == [("mme", "has")]

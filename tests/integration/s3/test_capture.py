@@ -14,8 +14,8 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.s3 import CREDENTIALS, client
+from tests.support.tcp_proxy import tcp_proxy
 from tests.support.tritons import MODELS
 
 GREET = '''
@@ -100,7 +100,7 @@ def test_a_missing_bucket_costs_callers_nothing_and_is_counted(aws: str, tmp_pat
 
 @pytest.mark.exhaustive
 def test_a_slow_s3_holds_up_neither_callers_nor_the_stop(aws: str, tmp_path: Path) -> None:
-    with running_dripping_proxy(aws) as proxy:
+    with tcp_proxy(aws) as proxy:
         proxy.slow_from_byte = 0
         with capturing_box(tmp_path, "s3://results/slow", AWS_ENDPOINT_URL=proxy.url) as box:
             greet(box)

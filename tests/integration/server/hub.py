@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from werkzeug import Request, Response
+from werkzeug.utils import send_file
+
+from tests.support.http_server import serving
 
 #: Bytes from which a file is on the other host.
 LARGE = 2**16
@@ -52,62 +55,29 @@ class Hub:
             files.append(row)
         return {"id": name, "modelId": name, "sha": self.commit(name), "siblings": files}
 
+    def respond(self, request: Request) -> Response:
+        # Another name of this machine is another host.
+        host = "other" if request.host.startswith("localhost") else "hub"
+        self.tokens[host].add(request.headers.get("Authorization"))
+        listed = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", request.path)
+        found = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", request.path)
+        name, revision = named.group(1, 2) if (named := listed or found) else ("", None)
+        if not (self.root / name).is_dir() or revision not in (None, "main", self.commit(name)):
+            return Response(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
+        if not found:
+            return Response(json.dumps(self.describe(name)))
+        file = self.root / name / found[3]
+        if file.stat().st_size >= LARGE and host == "hub":
+            other = request.url.replace("127.0.0.1", "localhost", 1)
+            return Response(status=302, headers={"Location": other})
+        response = send_file(file, request.environ, conditional=True)
+        self.sent[file.name] = self.sent.get(file.name, 0) + (response.content_length or 0)
+        return response
+
 
 @contextmanager
 def running_hub(root: Path) -> Iterator[Hub]:
     """Run the hub; ``HF_ENDPOINT`` must lead to its ``url``."""
     hub = Hub(root)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            host = "other" if path.startswith("/other/") else "hub"
-            hub.tokens[host].add(self.headers["Authorization"])
-            listed = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path)
-            found = re.fullmatch(r"(?:/other)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
-            named = listed or found
-            name, revision = named.group(1, 2) if named else ("", None)
-            if not (root / name).is_dir() or revision not in (None, "main", hub.commit(name)):
-                self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-            elif listed:
-                self._answer(200, json.dumps(hub.describe(name)).encode())
-            elif found:
-                self._send_file(root / name / found[3], host)
-
-        def _send_file(self, file: Path, host: str) -> None:
-            content = file.read_bytes()
-            if len(content) >= LARGE and host == "hub":
-                # Another name of this machine, and so another host.
-                other = f"http://localhost:{server.server_port}/other{self.path}"
-                self._answer(302, b"", {"Location": other})
-                return
-            ranged = (
-                re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if host == "other" else None
-            )
-            if ranged is None:
-                hub.sent[file.name] = hub.sent.get(file.name, 0) + len(content)
-                self._answer(200, content)
-                return
-            start, end = int(ranged[1]), int(ranged[2]) + 1
-            hub.sent[file.name] = hub.sent.get(file.name, 0) + end - start
-            self._answer(
-                206, content[start:end], {"Content-Range": f"bytes {start}-{end - 1}/{len(content)}"}
-            )
-
-        def _answer(self, status: int, body: bytes, headers: dict[str, str] = {}) -> None:  # noqa: B006
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Keep the output of tests short."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hub.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
+    with serving(hub.respond) as hub.url:
+        yield hub

@@ -28,13 +28,12 @@ import requests
 from sm.settings import HERE
 from tests.integration.server.hub import running_hub
 from tests.support import certificates
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.download_hosts import https_site
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.pages import code_blocks
 from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tcp_proxy import tcp_proxy
 from tests.support.tritons import MODELS
 
 __all__ = ["aws"]
@@ -42,7 +41,7 @@ __all__ = ["aws"]
 
 @pytest.fixture
 def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
         monkeypatch.setenv(name, value)
     return aws
 
@@ -193,7 +192,7 @@ def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
     for file in filter(Path.is_file, repository.rglob("*")):
         client(s3_url).upload_file(str(file), "inputs", f"{number.name}/{file.relative_to(repository)}")
     source = f"s3://inputs/{number.name}"
-    with running_dripping_proxy(s3_url) as proxy:
+    with tcp_proxy(s3_url) as proxy:
         proxy.slow_from_byte = 2**15
         variables: Any = {"AWS_ENDPOINT_URL": proxy.url, "TRIREME_CACHE": str(cache)}
         with running_box(tmp_path, None, wait_until_ready=False, arguments=source, **variables) as box:

@@ -23,7 +23,6 @@ from tests.integration.tracing.otlp_receiver import (
     stalled_collector,
 )
 from tests.support import boxes
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer
@@ -366,7 +365,7 @@ def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path:
 def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
     receiver: Receiver, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
         monkeypatch.setenv(name, value)
     multiplying_model(2).write(tmp_path / "traced/cats")
     for file in filter(Path.is_file, (tmp_path / "traced").rglob("*")):

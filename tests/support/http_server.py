@@ -1,0 +1,38 @@
+"""Serve a function of werkzeug's requests on loopback: the stand-ins of the tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+Respond = Callable[[Request], Response]
+
+
+class QuietHandler(WSGIRequestHandler):
+    """Keeps pytest's output free of request logs."""
+
+    wbufsize = -1  # send a response in one packet: a second one would wait 40 ms for a delayed ACK
+
+    def log(self, type: str, message: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(respond: Respond) -> Iterator[str]:
+    """Run a server with a thread for each request; the block gets its URL.
+
+    A ConnectionError in ``respond`` closes the connection without a response.
+    """
+    application = Request.application(respond)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=QuietHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
