@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm.settings import HERE
+from tests.support.sm_command import run_sm
 
 
 @dataclass(frozen=True)
@@ -33,24 +30,8 @@ class CheckResult:
         return dict(self.report["stages_ms"])
 
 
-def run_sm(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``sm`` in ``folder`` without this process's settings."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER", "TRIREME"))
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "sm.cli", *arguments],
-        env={**environment, "PYTHONPATH": str(HERE)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=560,
-        check=False,
-    )
-
-
 def check_client(folder: Path, name: str, *options: str) -> CheckResult:
     """Run ``sm check-client`` for one client in ``folder/clients``."""
-    completed = run_sm(folder, "check-client", name, "--json", *options)
+    completed = run_sm("check-client", name, "--json", *options, cwd=folder)
     assert completed.stdout.startswith("{"), completed.stdout + completed.stderr
     return CheckResult(completed.returncode, json.loads(completed.stdout))

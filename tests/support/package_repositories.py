@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.settings import HERE
 from tests.support.model_archives import chain_config, multiplying_model
+from tests.support.sm_command import run_sm
 
 
 def write_repository(folder: Path, *names: str) -> Path:
@@ -41,9 +40,7 @@ def write_client(file: Path, model: str) -> None:
 
 def run_package(*arguments: object, cwd: Path, command_prefix: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``sm package``. ``command_prefix`` is a command that ends by running it in its place."""
-    command = [*command_prefix.split(), sys.executable, "-m", "sm.cli", "package", *map(str, arguments)]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE)}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+    return run_sm("package", *arguments, cwd=cwd, prefix=command_prefix)
 
 
 def package_successfully(*arguments: object, cwd: Path) -> str:

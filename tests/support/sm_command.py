@@ -13,16 +13,23 @@ import pytest
 
 from sm import cli
 from sm.settings import HERE
+from tests.support.other_triton import OTHER_TRITON
 
 
 def run_sm(
-    *arguments: object, cwd: Path = HERE, environment: Mapping[str, str] | None = None
+    *arguments: object, cwd: Path = HERE, environment: Mapping[str, str] | None = None, prefix: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``sm`` in a process of its own, with variables besides this process's."""
+    """Run ``sm`` in a process of its own, with variables besides this process's, of which it gets no settings.
+
+    ``prefix`` is a command that ends by running it in its place.
+    """
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER", "TRIREME"))
+    }
     return subprocess.run(
-        [sys.executable, "-m", "sm.cli", *map(str, arguments)],
+        [*prefix.split(), sys.executable, "-m", "sm.cli", *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(HERE), **(environment or {})},
+        env={**inherited, **OTHER_TRITON, "PYTHONPATH": str(HERE), **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,8 @@ from pydantic import Field
 from sm.client import Client, Payload, Triton
 from tests.integration.check import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
-from tests.support.check_client import check_client, run_sm
+from tests.support.check_client import check_client
+from tests.support.sm_command import run_sm
 from trireme_tools.check import calls
 from trireme_tools.check.calls import InProcessCaller, Request
 from trireme_tools.check.check_report import Report
@@ -65,7 +66,7 @@ def hanging_client(folder: Path) -> HangingClient:
 
 @pytest.mark.exhaustive
 def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
-    completed = run_sm(project, "check-client", "sound")
+    completed = run_sm("check-client", "sound", cwd=project)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     lines = completed.stdout.splitlines()
     assert lines[0].startswith("ok    loads alone")
@@ -100,7 +101,7 @@ def test_an_address_without_a_box_is_one_sentence(project: Path) -> None:
 
 
 def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> None:
-    completed = run_sm(project, "check-client", "nobody")
+    completed = run_sm("check-client", "nobody", cwd=project)
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
     assert "five_faults" in completed.stderr
@@ -109,7 +110,7 @@ def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> N
 def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
-    completed = run_sm(tmp_path, "check-client", "bare")
+    completed = run_sm("check-client", "bare", cwd=tmp_path)
     assert completed.returncode == 1
     assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
@@ -118,7 +119,7 @@ def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(project: Pa
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
     shutil.copytree(project / "model", tmp_path / "model")
     (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
-    completed = run_sm(tmp_path, "check-client", "sound")
+    completed = run_sm("check-client", "sound", cwd=tmp_path)
     assert completed.returncode == 1
     assert "Triton cannot load 'echo'" in completed.stderr
     assert "no_such_module" in completed.stderr

@@ -12,8 +12,8 @@ import requests
 
 from tests.integration.reference.article import JSON, payload, picture, request
 from tests.support.boxes import RunningBox
-from tests.support.check_client import run_sm
 from tests.support.runtime_client import runtime_client
+from tests.support.sm_command import run_sm
 
 pytestmark = pytest.mark.core
 
@@ -92,6 +92,6 @@ def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request("resnet"))
     (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
     for arguments in (("request.json",), ("payload.json", "--model", "resnet")):
-        completed = run_sm(tmp_path, "invoke", demo_box.url, "--json", *arguments)
+        completed = run_sm("invoke", demo_box.url, "--json", *arguments, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
         assert "coffee" in completed.stdout or "espresso" in completed.stdout, completed.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -17,10 +18,11 @@ pytestmark = pytest.mark.core
 
 @pytest.mark.parametrize("name", INVALID_ENSEMBLES)
 def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> None:
-    text, sentence = INVALID_ENSEMBLES[name]
+    text, words = INVALID_ENSEMBLES[name]
     write_repository(tmp_path, **{name: text})
-    matching = [problem for problem in problems.find_problems(tmp_path) if sentence in problem]
-    assert len(matching) == 1, problems.find_problems(tmp_path)
+    found = problems.find_problems(tmp_path)
+    matching = [problem for problem in found if all(word in problem for word in words)]
+    assert len(matching) == 1, found
     assert matching[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
     assert matching[0] in [problem.sentence for problem in problems.find(tmp_path)]
 
@@ -36,10 +38,8 @@ def test_ensembles_that_call_each_other_are_a_problem(tmp_path: Path) -> None:
         one=INVALID_ENSEMBLES["itself"][0].replace("itself", "other"),
         other=INVALID_ENSEMBLES["itself"][0].replace("itself", "one"),
     )
-    assert [sentence.rpartition("config.pbtxt ")[2] for sentence in problems.find_problems(tmp_path)] == [
-        "has a step 'other' that asks 'one' again, without end.",
-        "has a step 'one' that asks 'other' again, without end.",
-    ]
+    found = problems.find_problems(tmp_path)
+    assert [re.findall(r"'(\w+)'", sentence) for sentence in found] == [["other", "one"], ["one", "other"]]
 
 
 def test_triton_refuses_every_faulty_ensemble_and_loads_the_good_ones(tmp_path: Path) -> None:

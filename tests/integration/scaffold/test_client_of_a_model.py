@@ -12,8 +12,9 @@ import pytest
 
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
-from tests.support.check_client import check_client, run_sm
+from tests.support.check_client import check_client
 from tests.support.onnx_graphs import plus_one
+from tests.support.sm_command import run_sm
 from tests.support.tritons import Model
 from trireme_tools.scaffold.real_model import find_repository
 from trireme_tools.scaffold.writing import NewClient
@@ -67,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("team")
     for name, (model, _, _) in MODELS.items():
         model.write(folder / "model" / name)
-        written = run_sm(folder, "new-client", name)
+        written = run_sm("new-client", name, cwd=folder)
         assert written.returncode == 0, written.stderr
         first, *others, last = written.stdout.splitlines()
         assert (first, last) == (f"wrote clients/{name}", f"next: sm check-client {name}")
@@ -133,7 +134,7 @@ def test_a_model_that_does_not_run_here_is_described_by_its_configuration(tmp_pa
     config = folder / "config.pbtxt"
     config.write_text(config.read_text().replace('"python"', '"tensorrt"'))
     (folder / "1" / "model.plan").write_bytes(b"plan")
-    written = run_sm(tmp_path, "new-client", "plan")
+    written = run_sm("new-client", "plan", cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     assert "fill in sample/payload.json and sample/golden.json: Triton cannot load 'plan'" in written.stdout
     source = (tmp_path / "clients" / "plan" / "client.py").read_text()
@@ -143,7 +144,7 @@ def test_a_model_that_does_not_run_here_is_described_by_its_configuration(tmp_pa
 
 def test_a_model_without_a_configuration_is_described_by_its_onnx_file(tmp_path: Path) -> None:
     plus_one(tmp_path / "model" / "plus" / "1" / "model.onnx")
-    written = run_sm(tmp_path, "new-client", "plus")
+    written = run_sm("new-client", "plus", cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     assert '"x": ("FP32", (4,)),' in (tmp_path / "clients" / "plus" / "client.py").read_text()
 
@@ -152,7 +153,7 @@ def test_a_model_whose_tensors_are_unknown_stops_the_command(tmp_path: Path) -> 
     version = tmp_path / "model" / "broken" / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text("import no_such_module\n")
-    written = run_sm(tmp_path, "new-client", "broken")
+    written = run_sm("new-client", "broken", cwd=tmp_path)
     assert written.returncode == 1
     assert "Triton cannot load 'broken'" in written.stderr
     assert "Traceback" not in written.stderr

@@ -10,8 +10,9 @@ import pytest
 
 from sm.errors import CommandError
 from sm.settings import HERE
-from tests.support.check_client import check_client, run_sm
+from tests.support.check_client import check_client
 from tests.support.pages import code_blocks
+from tests.support.sm_command import run_sm
 from trireme_tools.scaffold.arguments import KINDS
 from trireme_tools.scaffold.writing import NewClient, class_name
 
@@ -70,7 +71,7 @@ def test_a_new_client_passes_ruff_and_mypy(home: Path) -> None:
 
 
 def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> None:
-    completed = run_sm(tmp_path, "new-client", "street_signs")
+    completed = run_sm("new-client", "street_signs", cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.splitlines() == [
         "wrote clients/street_signs",
@@ -90,7 +91,7 @@ def test_check_client_prints_what_the_page_shows(tmp_path: Path, has_hypothesis:
         (tmp_path / "hypothesis.py").write_text("raise ImportError\n")
         expected = [unchecked.rstrip() if "mutated payloads" in line else line for line in expected]
     NewClient("street_signs", "image").write(tmp_path)
-    completed = run_sm(tmp_path, "check-client", "street_signs")
+    completed = run_sm("check-client", "street_signs", cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.splitlines()[: len(expected)] == expected
     last = completed.stdout.splitlines()[-1]

@@ -16,7 +16,7 @@ import pytest
 
 from sm.settings import HERE
 from tests.integration.server.hub import LARGE, Hub, running_hub
-from tests.support.boxes import running_box
+from tests.support.box_fixture import Boxes
 from tests.support.task_models import write_text_model
 from tests.support.tritons import MODELS
 
@@ -39,14 +39,14 @@ def fetch(source: str, cache: Path) -> tuple[bool, Any]:
     return (True, json.loads(line)) if done.returncode == 0 else (False, line)
 
 
-def test_a_folder_of_hugging_faces_form_is_served(hub: Hub, tmp_path: Path) -> None:
+def test_a_folder_of_hugging_faces_form_is_served(boxes: Boxes, hub: Hub, tmp_path: Path) -> None:
     folder = tmp_path / "hub/team/Mood-Small"
     write_text_model(folder, "text-classification", LABELS)
     (folder / "labels.txt").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not for a start")
     (folder / "README.md").write_text("# Mood")
     variables: Any = {"HF_TASK": "text-classification", "TRIREME_CACHE": str(tmp_path / "cache")}
-    with running_box(tmp_path, None, clients=(), arguments="hf://team/Mood-Small", **variables) as box:
+    with boxes.own(arguments="hf://team/Mood-Small", **variables) as box:
         answer = box.invoke("mood_small", {"text": "ada lives in paris ."}).json()["result"]
         assert {row["label"] for row in answer} == set(LABELS)
     assert "pytorch_model.bin" not in hub.sent
@@ -101,4 +101,4 @@ def test_what_the_hub_does_not_have_is_refused(source: str, hub: Hub, tmp_path: 
     (tmp_path / "hub/team/mood").mkdir(parents=True)
     is_fetched, sentence = fetch(source, tmp_path / "cache")
     assert not is_fetched
-    assert sentence.startswith(f"{source} cannot be fetched: ")
+    assert sentence.startswith(source)

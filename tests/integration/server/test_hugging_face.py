@@ -11,7 +11,7 @@ import pytest
 from sm.errors import StartError
 from sm.server.hugging_face import repository_of
 from sm.settings import Settings
-from tests.support.boxes import running_box
+from tests.support.box_fixture import Boxes
 from tests.support.task_models import write_text_model
 
 LABELS = ("sad", "glad", "mad")
@@ -23,10 +23,10 @@ def write_checkpoint(folder: Path) -> Path:
     return folder
 
 
-def test_a_box_serves_the_folder_with_its_labels_and_task(tmp_path: Path) -> None:
+def test_a_box_serves_the_folder_with_its_labels_and_task(boxes: Boxes, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "Mood-Small")
     variables: Any = {"HF_MODEL_ID": str(folder), "HF_TASK": "text-classification"}
-    with running_box(tmp_path, None, clients=(), TRIREME_CACHE=str(tmp_path / "cache"), **variables) as box:
+    with boxes.own(TRIREME_CACHE=str(tmp_path / "cache"), **variables) as box:
         answer = box.invoke("mood_small", {"text": "ada lives in paris ."}).json()["result"]
         assert {row["label"] for row in answer} == set(LABELS)
         assert sum(row["score"] for row in answer) == pytest.approx(1)
@@ -43,8 +43,8 @@ def refused(tmp_path: Path, folder: str, task: str = "") -> str:
 
 def test_what_cannot_be_served_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     folder = str(write_checkpoint(tmp_path / "mood"))
-    assert "name it with HF_TASK: audio-classification" in refused(tmp_path, folder)
-    assert "HF_TASK is 'chat'; there are: audio-classification" in refused(tmp_path, folder, "chat")
-    assert "Nothing is exported" in refused(tmp_path, "owner/name", "text-classification")
+    assert "audio-classification" in refused(tmp_path, folder)
+    assert "'chat'" in refused(tmp_path, folder, "chat")
+    assert "sm new-model" in refused(tmp_path, "owner/name", "text-classification")
     (tmp_path / "mood" / "model.onnx").write_bytes(b"not a graph")
     assert refused(tmp_path, folder, "text-classification").startswith("HF_MODEL_ID: ")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running_box
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 
 pytestmark = pytest.mark.core
 
@@ -31,22 +29,11 @@ class Leaves(Client):
 PATH = "invocations?modelname=leaves"
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+@pytest.fixture
+def box(boxes: Boxes) -> RunningBox:
     """A box with nginx, whose one worker has two threads."""
-    folder = tmp_path_factory.mktemp("box")
-    MODELS["echo"].write(folder / "model" / "echo")
-    client_file: Path = folder / "clients" / "leaves" / "client.py"
-    client_file.parent.mkdir(parents=True)
-    client_file.write_text(EXITING_CLIENT)
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(folder / "clients",),
-        MODEL_SERVER_WORKERS="1",
-        TRIREME_THREADS="2",
-    ) as box:
-        yield box
+    clients = {"leaves/client.py": EXITING_CLIENT}
+    return boxes(("echo",), (clients,), MODEL_SERVER_WORKERS="1", TRIREME_THREADS="2")
 
 
 def post_text(box: RunningBox, text: str) -> requests.Response:

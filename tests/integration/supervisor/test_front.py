@@ -375,8 +375,10 @@ def test_a_configuration_that_is_not_text_does_not_stop_the_front(run: Path) -> 
 
 def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
     with running_nginx(run, ("control",)) as nginx:
-        response = nginx.request("POST", "/invocations", b"{}")
-        assert "lazy" in read_error(response, 503, "not_ready")["error"]
+        response = nginx.request("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
+        error = read_error(response, 503, "not_ready")
+        assert "lazy" in error["error"]
+        assert error["request_id"] == "mine-2"
         assert response[1]["retry-after"] == "1"
         assert [received[:2] for received in nginx.upstream.received_requests][-1:] == [("control", "/ping")]
         assert nginx.upstream.received_requests[-1][3] == 0, "the caller's body"
@@ -438,12 +440,6 @@ def test_every_response_has_one_request_id(nginx: Front) -> None:
         assert re.fullmatch("[0-9a-f]{32}", new_id)
 
 
-def test_an_error_of_nginx_has_the_callers_request_id(run: Path) -> None:
-    with running_nginx(run, ("control",)) as nginx:
-        response = nginx.request("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
-        assert read_error(response, 503, "not_ready")["request_id"] == "mine-2"
-
-
 def test_nginx_sets_the_time_of_arrival_whatever_the_caller_sends(nginx: Front) -> None:
     before = time.time()
     nginx.request("POST", "/invocations", b"{}", X_Trireme_Start="1")
@@ -459,6 +455,7 @@ def test_nginx_sets_the_time_of_arrival_whatever_the_caller_sends(nginx: Front) 
         (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "bad_input"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 431, "bad_input"),
         (b"TRACE / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 400, "bad_input"),
         (b"GET /.error HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404, "not_found"),
     ],
 )
@@ -468,11 +465,6 @@ def test_an_error_of_nginx_itself_is_json(nginx: Front, raw_request: bytes, stat
     error_body = json.loads(body)
     assert error_body["code"] == code
     assert f"X-Request-Id: {error_body['request_id']}".encode() in head.splitlines()
-
-
-def test_a_path_that_climbs_out_of_the_root_is_a_json_error(nginx: Front) -> None:
-    response = nginx.send(b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
 
 
 def test_before_a_stop_nginx_asks_callers_to_close_their_connections(nginx: Front) -> None:
@@ -520,7 +512,7 @@ def access_lines(nginx: Front) -> list[dict[str, Any]]:
 
 def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_reason(run: Path) -> None:
     assert NGINX is not None
-    with pytest.raises(StartError, match="nginx refuses its configuration: .*70000"):
+    with pytest.raises(StartError, match="70000"):
         front.prepare_nginx(NGINX, replace(Settings(), port=70000), make_box(run))
 
 

@@ -18,7 +18,7 @@ from sm.settings import Settings
 def test_a_port_in_use_is_named_in_one_sentence() -> None:
     with socket.create_server(("0.0.0.0", 0)) as occupied:
         port = occupied.getsockname()[1]
-        with pytest.raises(StartError, match=f"^Port {port} cannot be opened .*SAGEMAKER_BIND_TO_PORT"):
+        with pytest.raises(StartError, match=f"{port} .*SAGEMAKER_BIND_TO_PORT"):
             ports.listen(port)
 
 
@@ -89,12 +89,12 @@ def port_if_usable(low: int) -> int:
 
 def test_a_range_with_too_few_ports_is_named() -> None:
     settings = replace(Settings(), safe_ports=(8080, 8081))
-    with pytest.raises(StartError, match="SAGEMAKER_SAFE_PORT_RANGE=8080-8081 has too few free ports"):
+    with pytest.raises(StartError, match="SAGEMAKER_SAFE_PORT_RANGE=8080-8081"):
         ports.choose_ports(settings)
 
 
 def test_a_set_port_that_is_in_use_is_reported_with_its_variable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        with pytest.raises(StartError, match=f"^Port {port} .*SAGEMAKER_TRITON_GRPC_PORT"):
+        with pytest.raises(StartError, match=f"{port} .*SAGEMAKER_TRITON_GRPC_PORT"):
             ports.choose_ports(Settings(triton_grpc_port=port))

@@ -42,24 +42,24 @@ def run_serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "sentence"),
+    ("arguments", "environment", "named"),
     [
-        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo, --examples, --reload,"),
-        (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS='many' is not a number."),
-        (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload is for clients in folders"),
-        ((), {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_NGINX": "off"}, "needs nginx"),
-        ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),
-        (("serve", "/nonexistent"), {}, "There is no model in /nonexistent"),
-        (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
+        (("--dmeo",), {}, "--dmeo"),
+        (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS"),
+        (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload"),
+        ((), {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_NGINX": "off"}, "TRIREME_NGINX"),
+        ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "/nonexistent"),
+        (("serve", "/nonexistent"), {}, "/nonexistent"),
+        (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "make serve"),
     ],
 )
 def test_a_failed_start_logs_one_record_and_exits_with_1(
-    arguments: tuple[str, ...], environment: dict[str, str], sentence: str
+    arguments: tuple[str, ...], environment: dict[str, str], named: str
 ) -> None:
     code, records = run_serve(*arguments, **environment)
     assert code == 1
     assert len(records) == 1
-    assert sentence in records[0]["message"]
+    assert named in records[0]["message"]
     assert (records[0]["process"], records[0]["level"]) == ("serve", "error")
 
 
@@ -75,7 +75,7 @@ def test_a_failed_start_leaves_no_files(tmp_path: Path, short_path: Path) -> Non
         SAGEMAKER_BIND_TO_PORT=str(free_port()),
     )
     assert code == 1
-    assert "TRIREME_TRITON_SERVER='/nonexistent' is not a program." in records[-1]["message"]
+    assert "TRIREME_TRITON_SERVER" in records[-1]["message"]
     assert list(short_path.iterdir()) == []
     # The lock file of another test's box exists for a moment before it is locked, and after it is released.
     wait_until(
@@ -169,7 +169,7 @@ def test_shared_memory_that_this_user_may_not_write_is_reported(monkeypatch: pyt
         if not effective_user:
             os.seteuid(UNPRIVILEGED_USER)  # Root may write everywhere.
         try:
-            with pytest.raises(StartError, match=r"does not let this user \(\d+\) create files: mount it"):
+            with pytest.raises(StartError, match=str(effective_user or UNPRIVILEGED_USER)):
                 acquire_instance_lock("test")
         finally:
             os.seteuid(effective_user)

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from selectors import PollSelector
@@ -22,6 +23,8 @@ from tests.support.boxes import wait_until
 
 pytestmark = pytest.mark.core
 
+REASON = "the box is stopping"
+
 
 class RunningResponder:
     """An unavailable responder and its event loop, run in a thread."""
@@ -32,9 +35,7 @@ class RunningResponder:
         self.port = self.listener.getsockname()[1]
         self.selector = PollSelector()
         context = partial(certificates.server_context, tls_folder) if tls_folder else None
-        self.responder = UnavailableResponder(
-            self.listener, self.selector, lambda: "the box is stopping", context
-        )
+        self.responder = UnavailableResponder(self.listener, self.selector, lambda: REASON, context)
         self.serving = True
         self.stopping = False
         self.rounds = 0
@@ -63,22 +64,39 @@ class RunningResponder:
         wait_until(lambda: self.rounds > rounds + 1)
 
 
+@contextmanager
+def running(tls_folder: Path | None = None) -> Iterator[RunningResponder]:
+    responder = RunningResponder(tls_folder)
+    responder.thread.start()
+    yield responder
+    responder.stopping = True
+    responder.thread.join(60)
+
+
 @pytest.fixture
 def responder() -> Iterator[RunningResponder]:
-    running = RunningResponder()
-    running.thread.start()
-    yield running
-    running.stopping = True
-    running.thread.join(60)
+    with running() as responder:
+        yield responder
+
+
+@pytest.fixture
+def tls_responder(tmp_path: Path) -> Iterator[RunningResponder]:
+    files = certificate_files.write(tmp_path)
+    certificates.install(certificates.read(*files), tmp_path / "tls", files)
+    with running(tmp_path / "tls") as responder:
+        yield responder
 
 
 @pytest.mark.parametrize("size", [0, 2, 2_000_000])
-def test_a_caller_gets_503_with_retry_after_and_the_reason(responder: RunningResponder, size: int) -> None:
-    response = requests.post(f"http://127.0.0.1:{responder.port}/invocations", data=b"x" * size, timeout=10)
-    assert response.status_code == 503
-    assert response.headers["Retry-After"] == "1"
-    assert response.json()["code"] == "not_ready"
-    assert response.json()["error"] == "the box is stopping"
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_caller_gets_503_with_retry_after_and_the_reason(
+    responder: RunningResponder, tls_responder: RunningResponder, tmp_path: Path, scheme: str, size: int
+) -> None:
+    port = (tls_responder if scheme == "https" else responder).port
+    url = f"{scheme}://localhost:{port}/invocations"
+    response = requests.post(url, data=b"x" * size, timeout=10, verify=str(tmp_path / "box.pem"))
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+    assert (response.json()["code"], response.json()["error"]) == ("not_ready", REASON)
     assert response.json()["request_id"]
 
 
@@ -126,32 +144,6 @@ def test_callers_that_connected_before_the_port_closed_get_503(responder: Runnin
     assert received.startswith(b"HTTP/1.1 503 ")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", responder.port), timeout=10)
-
-
-@pytest.fixture
-def tls_responder(tmp_path: Path) -> Iterator[RunningResponder]:
-    files = certificate_files.write(tmp_path)
-    certificates.install(certificates.read(*files), tmp_path / "tls", files)
-    running = RunningResponder(tmp_path / "tls")
-    running.thread.start()
-    yield running
-    running.stopping = True
-    running.thread.join(60)
-
-
-@pytest.mark.parametrize("size", [0, 2_000_000])
-def test_a_caller_with_tls_gets_the_same_response(
-    tls_responder: RunningResponder, tmp_path: Path, size: int
-) -> None:
-    response = requests.post(
-        f"https://localhost:{tls_responder.port}/invocations",
-        data=b"x" * size,
-        timeout=10,
-        verify=str(tmp_path / "box.pem"),
-    )
-    assert response.status_code == 503
-    assert response.headers["Retry-After"] == "1"
-    assert response.json()["error"] == "the box is stopping"
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
