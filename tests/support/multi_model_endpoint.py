@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import requests
 
+from tests.support.box_fixture import Boxes, ClientSource
 from tests.support.boxes import CLIENTS, RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.tritons import ECHO_REQUEST
@@ -88,6 +89,14 @@ def states(box: RunningBox) -> dict[str, str]:
     """Return the states of the models of a box that loads them on demand."""
     rows = requests.get(f"{box.url}/models", timeout=10).json()["models"]
     return {row["modelName"]: row["state"] for row in rows}
+
+
+def shared_endpoint(
+    boxes: Boxes, clients: Iterable[ClientSource] = (), **settings: str
+) -> MultiModelEndpoint:
+    """Return a box in multi-model mode that all tests share that ask for the same."""
+    box = boxes(None, clients, mode="multi-model", **settings)
+    return MultiModelEndpoint(box, ArchiveFolder(box.folder / "models"))
 
 
 @contextmanager

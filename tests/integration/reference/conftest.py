@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.integration.reference import official
+from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import box as demo_box
 from tests.support.demo_box import demo
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 
 __all__ = ["demo", "demo_box"]
 
 
-@pytest.fixture(scope="session")
-def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+@pytest.fixture
+def single_box(boxes: Boxes) -> RunningBox:
     """A box in the official container's single mode. Its model-repository API needs a key."""
-    with official.running_single_model_box(tmp_path_factory.mktemp("single")) as box:
-        yield box
+    return official.single_model_box(boxes)
 
 
-@pytest.fixture(scope="session")
-def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
+@pytest.fixture
+def multi_model(boxes: Boxes) -> MultiModelEndpoint:
     """The same box in multi-model mode."""
-    with official.running_multi_model_box(tmp_path_factory.mktemp("multi_model")) as endpoint:
-        yield endpoint
+    return official.multi_model_box(boxes)
+
+
+@pytest.fixture
+def open_box(boxes: Boxes) -> MultiModelEndpoint:
+    """A box in multi-model mode whose model routes need no key."""
+    return shared_endpoint(boxes, SAGEMAKER_MODEL_SERVER_WORKERS="1")

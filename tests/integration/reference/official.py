@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from tests.support.boxes import RunningBox, running_box
-from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
+from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 
 #: The header that opens the restricted API, with the values of Triton's documentation.
 ADMIN = {"admin-key": "admin-value"}
@@ -33,29 +29,21 @@ class Claims(Client):
 """
 
 
-@contextmanager
-def running_single_model_box(folder: Path) -> Iterator[RunningBox]:
-    """Run a box with two models that have no client, one of them the default, and one client."""
-    for name in ("echo", "words"):
-        MODELS[name].write(folder / "model" / name)
-    clients = folder / "clients"
-    (clients / "claims").mkdir(parents=True)
-    (clients / "claims" / "client.py").write_text(CLAIMING_CLIENT)
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(clients,),
+def single_model_box(boxes: Boxes) -> RunningBox:
+    """Return a box with two models that have no client, one of them the default, and one client."""
+    return boxes(
+        ("echo", "words"),
+        ({"claims/client.py": CLAIMING_CLIENT},),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED,
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
-    ) as box:
-        yield box
+    )
 
 
-@contextmanager
-def running_multi_model_box(folder: Path) -> Iterator[MultiModelEndpoint]:
-    """Run a box in multi-model mode without a model, whose model routes need the key."""
-    variables = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": RESTRICTED, "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running_endpoint(folder, (), **variables) as endpoint:
-        endpoint.key = ADMIN
-        yield endpoint
+def multi_model_box(boxes: Boxes) -> MultiModelEndpoint:
+    """Return a box in multi-model mode whose model routes need the key."""
+    endpoint = shared_endpoint(
+        boxes, SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED, SAGEMAKER_MODEL_SERVER_WORKERS="1"
+    )
+    endpoint.key = ADMIN
+    return endpoint

@@ -26,7 +26,8 @@ from sm.triton import server
 from tests.integration.reference.article import JSON, PICTURES, request
 from tests.integration.reference.article_repositories import write_bert, write_resnet, write_yolov5
 from tests.integration.reference.usual_ports import PORTS, are_free, usual_ports
-from tests.support.boxes import RunningBox, free_port, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
 from tests.support.played_aws import IMAGE, REGION, ROLE, Account, played_aws
@@ -142,7 +143,7 @@ def assert_same_rows(rows: list[str], expected: list[str]) -> None:
 
 @pytest.mark.exhaustive
 def test_the_articles_service_and_client_and_ours_give_the_same_answer(
-    repository: Path, tmp_path: Path
+    boxes: Boxes, repository: Path, tmp_path: Path
 ) -> None:
     """Its client, unchanged, calls our box's open ports; then its own service takes them."""
     body = request("resnet").encode()
@@ -150,7 +151,7 @@ def test_the_articles_service_and_client_and_ours_give_the_same_answer(
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
     with usual_ports():
-        with running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback") as box:
+        with boxes.own(repository, TRIREME_TRITON_PORTS="loopback") as box:
             ours = box.send(body, JSON, headers={"Accept": JSON}).json()
             completed = subprocess.run(
                 [sys.executable, "-c", program, str(PICTURES["resnet"])],

@@ -16,20 +16,20 @@ from PIL import Image
 
 from tests.integration.reference.article import PICTURES
 from tests.integration.reference.usual_ports import PORTS, usual_ports
-from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, free_port
 from tests.support.listening import listening_ports
-from tests.support.tritons import MODELS
 
 #: ``value:index:label``: a class as Triton prints it.
 ROW = re.compile(r"-?\d+\.\d+:(\d+):(\D.*)")
 
 
 @pytest.fixture(scope="module")
-def box_with_open_ports(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box_with_open_ports(boxes: Boxes, demo: Path) -> Iterator[RunningBox]:
     """A box with the demo models whose Triton ports are open on loopback."""
     with (
         usual_ports(),
-        running_box(tmp_path_factory.mktemp("box"), demo, clients=(), TRIREME_TRITON_PORTS="loopback") as box,
+        boxes.own(demo, TRIREME_TRITON_PORTS="loopback") as box,
     ):
         yield box
 
@@ -110,40 +110,12 @@ def test_the_three_ports_are_open_on_loopback_only(box_with_open_ports: RunningB
     assert triton_ports(box_with_open_ports) == dict.fromkeys(PORTS, "loopback")
     assert requests.get("http://localhost:8000/v2/health/ready", timeout=10).status_code == 200
     assert "nv_inference_request_success" in requests.get("http://localhost:8002/metrics", timeout=10).text
-    assert (
-        "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001"
-        in box_with_open_ports.wait_for_log("Triton's own ports")
-    )
+    box_with_open_ports.wait_for_log("HTTP 8000, gRPC 8001")
 
 
-@pytest.mark.usefixtures("box_with_open_ports")
-def test_a_port_in_use_stops_the_start_and_is_named(demo: Path, tmp_path: Path) -> None:
-    log = log_of_failed_start(tmp_path, demo, TRIREME_TRITON_PORTS="all-with-known-holes")
-    assert (
-        "Port 8000 cannot be opened for Triton: stop what listens there, or set SAGEMAKER_TRITON_HTTP_PORT"
-        in log
-    )
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Path:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    return tmp_path / "model"
-
-
-def test_the_setting_all_opens_the_ports_on_every_address(echo: Path, tmp_path: Path) -> None:
+def test_the_setting_all_opens_the_ports_on_every_address(boxes: Boxes) -> None:
     """The test sets other port numbers, to be independent of the usual ones."""
     ports = {f"SAGEMAKER_TRITON_{name}_PORT": free_port() for name in ("HTTP", "GRPC", "METRICS")}
     settings: dict[str, Any] = {name: str(port) for name, port in ports.items()}
     settings |= {"TRIREME_TRITON_PORTS": "all-with-known-holes"}
-    with running_box(tmp_path, echo, clients=(), **settings) as box:
-        assert triton_ports(box) == dict.fromkeys(ports.values(), "all")
-
-
-def test_open_ports_outside_the_safe_range_stop_the_start(echo: Path, tmp_path: Path) -> None:
-    log = log_of_failed_start(
-        tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400"
-    )
-    assert (
-        "TRIREME_TRITON_PORTS=all opens 8000, which is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21400" in log
-    )
+    assert triton_ports(boxes(("echo",), **settings)) == dict.fromkeys(ports.values(), "all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from tests.integration.reference.official_repositories import (
     write_model,
     write_model_without_config,
 )
-from tests.support.boxes import RunningBox, log_of_failed_start, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.fake_gpu import fake_nvidia_smi
-from tests.support.multi_model_endpoint import REQUEST_BODY, MultiModelEndpoint, running_endpoint
+from tests.support.multi_model_endpoint import REQUEST_BODY, MultiModelEndpoint
 from tests.support.sm_command import run_sm
 from trireme_tools.check.triton_server import served
 
@@ -59,16 +59,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("box"), repository) as box:
-        yield box
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
-    with running_endpoint(tmp_path_factory.mktemp("endpoint")) as endpoint:
-        yield endpoint
+@pytest.fixture
+def box(boxes: Boxes, repository: Path) -> RunningBox:
+    return boxes(repository)
 
 
 def infer(box: RunningBox, name: str) -> Any:
@@ -97,20 +90,19 @@ def test_without_a_gpu_a_model_for_a_gpu_runs_on_the_cpu(
 def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
     warnings = [line for line in box.log.read_text().splitlines() if "KIND_GPU" in line]
     assert len(warnings) == 1
-    assert "gpu, listed: the config.pbtxt wants a GPU (KIND_GPU), and there is none here" in warnings[0]
+    assert "gpu, listed: " in warnings[0]
     assert '"level":"warning"' in warnings[0].replace(" ", "")
 
 
 @WITHOUT_GPU
-def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(tmp_path: Path) -> None:
+def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(boxes: Boxes, tmp_path: Path) -> None:
     write_plan(tmp_path / "model" / "resnet")
-    output = log_of_failed_start(tmp_path, tmp_path / "model")
-    assert "resnet is a TensorRT plan, and there is no GPU here" in output
+    output = boxes.failed_start(tmp_path / "model")
     assert "sm build-model resnet --target cpu" in output
 
 
 def test_standin_with_a_gpu_the_configuration_is_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi is a stand-in. Triton gets the configuration unchanged and finds no GPU itself."""
     fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
@@ -119,30 +111,26 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
     assert problems.find(tmp_path / "repository", machine) == []
     assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        output = log_of_failed_start(tmp_path, tmp_path / "repository")
-        assert "has kind KIND_GPU but" in output
+        assert "has kind KIND_GPU but" in boxes.failed_start(tmp_path / "repository")  # Triton's words
 
 
 @WITHOUT_GPU
-def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: MultiModelEndpoint) -> None:
-    url = endpoint.platform.write_flat("resnet")
+def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(open_box: MultiModelEndpoint) -> None:
+    url = open_box.platform.write_flat("resnet")
     with (Path(url) / "config.pbtxt").open("a") as config:
         config.write(KIND_GPU)
-    assert endpoint.load("resnet", url).status_code == 200
-    assert endpoint.invoke("resnet").json()["outputs"][0]["data"] == [1.0, 2.0]
-    assert (
-        "wants a GPU (KIND_GPU), and there is none here: it runs on the CPU" in endpoint.box.log.read_text()
-    )
+    assert open_box.load("resnet", url).status_code == 200
+    assert open_box.invoke("resnet").json()["outputs"][0]["data"] == [1.0, 2.0]
+    assert '"level":"warning"' in next(line for line in open_box.box.log.open() if "KIND_GPU" in line)
     assert "KIND_GPU" in (Path(url) / "config.pbtxt").read_text()
-    endpoint.unload("resnet")
+    open_box.unload("resnet")
 
 
 @WITHOUT_GPU
-def test_an_archive_with_a_plan_and_no_gpu_is_a_400(endpoint: MultiModelEndpoint) -> None:
-    write_plan(endpoint.platform.home / "plan" / "model")
-    response = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
-    assert response.status_code == 400
-    assert "is a TensorRT plan, and there is no GPU here" in response.json()["error"]
+def test_an_archive_with_a_plan_and_no_gpu_is_a_400(open_box: MultiModelEndpoint) -> None:
+    write_plan(open_box.platform.home / "plan" / "model")
+    response = open_box.load("plan", str(open_box.platform.home / "plan" / "model"))
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.parametrize("name", ["bare", "inner"])
@@ -153,19 +141,19 @@ def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox,
 
 @pytest.mark.parametrize(("name", "nested"), [("bare", False), ("inner", True)], ids=["flat", "nested"])
 def test_an_archive_whose_configuration_triton_completes_is_loaded(
-    endpoint: MultiModelEndpoint, name: str, nested: bool
+    open_box: MultiModelEndpoint, name: str, nested: bool
 ) -> None:
-    folder = endpoint.platform.home / f"{name}{nested}" / "model"
+    folder = open_box.platform.home / f"{name}{nested}" / "model"
     write_model_without_config(folder / "inside" if nested else folder, in_version=name == "inner")
-    assert endpoint.load(f"{name}{nested}", str(folder)).status_code == 200
-    assert endpoint.invoke(f"{name}{nested}").json()["outputs"][0]["data"] == [1.0, 2.0]
-    endpoint.unload(f"{name}{nested}")
+    assert open_box.load(f"{name}{nested}", str(folder)).status_code == 200
+    assert open_box.invoke(f"{name}{nested}").json()["outputs"][0]["data"] == [1.0, 2.0]
+    open_box.unload(f"{name}{nested}")
 
 
 def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_path: Path) -> None:
     code, output = run_inspect(repository)
     assert code == 0, output
-    assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in output
+    assert f"{repository}/inner/1/config.pbtxt" in output
     completed = run_sm("package", repository, "-o", tmp_path / "model.tar.gz")
     assert completed.returncode == 0, completed.stderr
 

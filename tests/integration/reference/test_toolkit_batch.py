@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.runtime_client import runtime_client
 from tests.support.script_archives import write_script
 
@@ -28,14 +29,10 @@ STRATEGIES = ("SingleRecord", "MultiRecord")
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the variables that the SDK sets for a ``Transformer`` without ``strategy=``."""
-    folder = tmp_path_factory.mktemp("batch")
-    write_script(folder / "model", SCRIPT)
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(),
+    with boxes.own(
+        write_script(tmp_path_factory.mktemp("batch") / "model", SCRIPT),
         SAGEMAKER_BATCH="True",
         SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="1",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.script_archives import write_script
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
@@ -162,21 +163,17 @@ def write_archive(folder: Path, name: str, models: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def box(
-    tmp_path_factory: pytest.TempPathFactory, models_and_answers: tuple[Path, dict[str, Any]]
+    boxes: Boxes, models_and_answers: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningBox]:
     """All archives in one worker of a box in multi-model mode."""
-    folder = tmp_path_factory.mktemp("archives")
-    site = folder / "site"
-    site.mkdir()
+    site = tmp_path_factory.mktemp("site")
     for path in libraries.folder().iterdir():
         # An image would have these libraries beside the box's packages. The box's own NumPy is used.
         if not path.name.startswith("numpy"):
             (site / path.name).symlink_to(path)
-    variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
-    variables |= {"PYTHONPATH": str(site), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running_box(folder, None, True, (), **variables) as box:
+    with boxes.own(mode="multi-model", PYTHONPATH=str(site), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         for name in ARCHIVES:
-            url = str(write_archive(folder / name / "model", name, models_and_answers[0]))
+            url = str(write_archive(box.folder / "models" / name / "model", name, models_and_answers[0]))
             response = requests.post(f"{box.url}/models", json={"model_name": name, "url": url}, timeout=60)
             assert response.status_code == 200, response.text
         yield box
@@ -274,7 +271,7 @@ def test_xgboosts_defaults_read_csv(box: RunningBox, models_and_answers: tuple[P
 
 
 def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
-    tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
+    boxes: Boxes, tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
     repository = write_archive(tmp_path / "model", "transform", models_and_answers[0])
     (repository / "code" / "requirements.txt").write_text(libraries.requirements_text)
@@ -287,7 +284,7 @@ def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )
     variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
-    with running_box(tmp_path, repository, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as box:
+    with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as box:
         for name in ("first", "second"):
             assert box.invoke(name, {}).json()["result"][0] == name
         response = box.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")

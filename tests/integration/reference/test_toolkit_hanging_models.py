@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sm.triton.server import MAX_STUCK_LOADS
-from tests.support.boxes import retry_until_ok, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import retry_until_ok
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 
@@ -42,15 +43,10 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEnd
         yield endpoint
 
 
-def test_a_model_whose_process_ends_during_its_import_stops_the_start(tmp_path: Path) -> None:
+def test_a_model_whose_process_ends_during_its_import_stops_the_start(boxes: Boxes, tmp_path: Path) -> None:
     write_model_starting_with(tmp_path / "repository" / "resnet")
     multiplying_model().write(tmp_path / "repository" / "good")
-    with running_box(tmp_path, tmp_path / "repository", wait_until_ready=False) as box:
-        wait_until(
-            lambda: REASON in box.ping()[1] or box.process.poll() is not None, description="the reason"
-        )
-        assert box.process.wait(60) == 1
-    assert f"the model 'resnet' {REASON}" in box.log.read_text()
+    assert f"the model 'resnet' {REASON}" in boxes.failed_start(tmp_path / "repository")
 
 
 @pytest.mark.exhaustive
