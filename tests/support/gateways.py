@@ -1,7 +1,8 @@
-"""Start a gateway, its Tritons and its bucket in a fake S3."""
+"""Start a gateway, its Tritons and its bucket in a fake S3, and what callers send it."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import boto3
 import requests
+from PIL import Image
 
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -157,13 +159,8 @@ def running_gateway(
 def running_chalice_local(log: Path, env: dict[str, str]) -> Any:
     """Run the gateway with ``chalice local``, as a developer does."""
     port = free_port()
-    command = [
-        str(Path(sys.executable).with_name("chalice")),
-        "local",
-        "--port",
-        str(port),
-        "--no-autoreload",
-    ]
+    chalice = str(Path(sys.executable).with_name("chalice"))
+    command = [chalice, "local", "--port", str(port), "--no-autoreload"]
     return running_gateway(command, HERE / "gateway", log, port, env)
 
 
@@ -178,13 +175,26 @@ def prepare_empty_triton(folder: Path, repository: Path, settings: Settings = SE
     """Prepare a Triton without models that loads models on request; the caller starts it."""
     folder.mkdir()
     repository.mkdir(exist_ok=True)
-    box = Box(
-        f"test{os.urandom(4).hex()}",
-        folder,
-        repository,
-        *ports.choose_ports(SETTINGS),
-        "nginx",
-        0,
-        multi_model=True,
-    )
-    return TritonProcess(box, settings)
+    name, chosen = f"test{os.urandom(4).hex()}", ports.choose_ports(SETTINGS)
+    return TritonProcess(Box(name, folder, repository, *chosen, "nginx", 0, multi_model=True), settings)
+
+
+def picture(colour: str, kind: str = "png") -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (20, 16), colour).save(content, kind)
+    return content.getvalue()
+
+
+RED, BLUE = picture("red"), picture("blue")
+
+
+def api_gateway_event(method: str, path: str) -> dict[str, Any]:
+    """The event with which API Gateway calls the Lambda function."""
+    return {
+        "requestContext": {"httpMethod": method, "resourcePath": path},
+        "headers": {},
+        "pathParameters": {},
+        "stageVariables": {},
+        "multiValueQueryStringParameters": None,
+        "body": None,
+    }

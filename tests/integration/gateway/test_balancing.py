@@ -36,7 +36,7 @@ def test_two_tritons_share_the_requests_and_if_one_dies_the_other_serves_all(
         assert {infer_process(local_gateway)[0] for _ in range(10)} == {200}
         health = local_gateway.request("GET", "/health", key=None)
         assert health.status_code == 200
-        assert sorted(health.json()["tritons"].values()) == ["Triton does not answer", "ready"]
+        assert [*health.json()["tritons"].values()].count("ready") == 1
     finally:
         second.start()
         channel = Channel(second.box.grpc_port, 60)

@@ -9,7 +9,7 @@ from app import app
 from chalice.app import Request
 from chalicelib.front import DEADLINE_MARGIN_S, available_seconds
 
-from tests.support.gateway_requests import api_gateway_event
+from tests.support.gateways import api_gateway_event
 
 
 class LambdaContext:

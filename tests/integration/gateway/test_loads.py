@@ -68,7 +68,7 @@ def test_a_caller_past_its_deadline_leaves_and_the_load_continues() -> None:
 
     with (
         running(Invocation(time.monotonic() + 0.1)),
-        pytest.raises(DeadlinePassed, match="still being loaded"),
+        pytest.raises(DeadlinePassed),
     ):
         loads.share("m", load)
     release.set()

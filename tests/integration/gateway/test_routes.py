@@ -14,8 +14,7 @@ from chalicelib.storage import Storage
 from chalicelib.tritons import Tritons
 
 from sm.router.answers import dumps
-from tests.support.gateway_requests import BLUE, RED
-from tests.support.gateways import BUCKET, MODELS, FakeBucket, Gateway
+from tests.support.gateways import BLUE, BUCKET, MODELS, RED, FakeBucket, Gateway
 
 
 def test_health_names_each_triton_and_needs_no_key(local_gateway: Gateway) -> None:
@@ -106,7 +105,6 @@ def test_parameters_and_version_of_the_caller_are_used(local_gateway: Gateway, c
     assert local_gateway.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
     response = local_gateway.request("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
     assert response.status_code == 400
-    assert response.json()["error"] == "no version 7 of model 'resnet'; there are: 1"
 
 
 def test_an_unknown_model_is_a_400_that_lists_the_others(local_gateway: Gateway) -> None:
@@ -126,7 +124,7 @@ def test_a_model_that_is_not_loaded_is_a_400_that_says_how_to_load_it(
     try:
         response = local_gateway.infer("waiting", {"payload": {"tensor": [1]}})
     finally:
-        cloud.s3.delete_object(Bucket="trireme-test", Key="models/waiting/config.pbtxt")
+        cloud.s3.delete_object(Bucket=BUCKET, Key="models/waiting/config.pbtxt")
     assert response.status_code == 400
     assert "POST /load_model/waiting" in response.json()["error"]
 
@@ -141,40 +139,39 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(
     finally:
         for key in ("config.pbtxt", "1/model.py"):
             cloud.s3.delete_object(Bucket="trireme-test", Key=f"models/broken/{key}")
-    assert response.status_code == 400
-    assert "cannot load 'broken'" in response.json()["error"]
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input"), response.text
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "sentence"),
+    ("body", "status", "field"),
     [
-        (b"", 400, "the body is empty"),
-        (b"{", 400, "not JSON"),
-        (b"[]", 400, "JSON object"),
-        (b"{}", 400, "s3_key or payload"),
-        (b'{"s3_key": "images/x", "payload": 1}', 400, "one of the two"),
+        (b"", 400, None),
+        (b"{", 400, None),
+        (b"[]", 400, None),
+        (b"{}", 400, None),
+        (b'{"s3_key": "images/x", "payload": 1}', 400, None),
         (b'{"s3_key": 7}', 400, "s3_key"),
         (b'{"s3_key": ""}', 400, "s3_key"),
-        (b'{"s3_key": "images/none.png"}', 404, "no object 'images/none.png'"),
+        (b'{"s3_key": "images/none.png"}', 404, None),
         (b'{"s3_key": "images/../models/resnet/labels.txt"}', 400, "s3_key"),
-        (b'{"s3_key": "models/resnet/labels.txt"}', 403, "must begin with images/"),
-        (b'{"s3_key": "results/images/red.png_resnet_inference.json"}', 403, "must begin with images/"),
-        (b'{"key": "images/red.png"}', 422, "key: no such member"),
-        (b'{"payload": {"image": "!"}}', 400, "base64"),
-        (b'{"payload": {"picture": "x"}}', 422, "payload.image: field required"),
-        (b'{"payload": {"image": "QUJD"}}', 400, "not a JPEG, PNG or WebP"),
+        (b'{"s3_key": "models/resnet/labels.txt"}', 403, "s3_key"),
+        (b'{"s3_key": "results/images/red.png_resnet_inference.json"}', 403, "s3_key"),
+        (b'{"key": "images/red.png"}', 422, "key"),
+        (b'{"payload": {"image": "!"}}', 400, "payload.image"),
+        (b'{"payload": {"picture": "x"}}', 422, "payload.image"),
+        (b'{"payload": {"image": "QUJD"}}', 400, "payload.image"),
         (b'{"payload": {"image": "QUJD"}, "parameters": {"top": 0}}', 422, "parameters.top"),
-        (b'{"payload": [], "version": "1"}', 422, "one record"),
+        (b'{"payload": [], "version": "1"}', 422, "payload"),
         (b'{"payload": {}, "version": "x"}', 422, "version"),
     ],
 )
-def test_a_bad_request_is_an_error_that_says_what_is_wrong(
-    local_gateway: Gateway, body: bytes, status: int, sentence: str
+def test_a_bad_request_is_an_error_with_its_field(
+    local_gateway: Gateway, body: bytes, status: int, field: str | None
 ) -> None:
     response = local_gateway.request(
         "POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"}
     )
-    assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
+    assert (response.status_code, response.json().get("field")) == (status, field), response.text
     assert {"error", "code", "request_id"} <= response.json().keys()
 
 

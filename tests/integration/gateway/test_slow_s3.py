@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.boxes import wait_until
-from tests.support.gateway_requests import RED
-from tests.support.gateways import FakeBucket, Gateway, running_gateway_server
+from tests.support.gateways import RED, FakeBucket, Gateway, running_gateway_server
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 #: The gateway's time limit for a request.

@@ -59,7 +59,7 @@ def test_a_response_that_never_ends_is_given_up_without_a_deadline_too(cloud: Fa
     with tcp_proxy(f"http://{cloud.address}") as proxy, ThreadPoolExecutor(1) as single_thread:
         proxy.slow_from_byte = 500
         slow = connect(proxy.url)
-        with pytest.raises(NotReady, match=r"longer than 0\.5 s"):
+        with pytest.raises(NotReady, match=r"0\.5 s"):
             Transfers(single_thread, 0.5).run(
                 lambda: slow.get_object(Bucket=BUCKET, Key="images/endless")["Body"].read()
             )

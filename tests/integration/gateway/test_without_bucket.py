@@ -18,9 +18,9 @@ from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 from tests.support import certificates
 from tests.support.boxes import wait_until
-from tests.support.gateway_requests import RED
 from tests.support.gateways import (
     MODELS,
+    RED,
     Gateway,
     environment,
     prepare_empty_triton,
@@ -52,19 +52,9 @@ def load(triton: TritonProcess, *names: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_tritons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[TritonProcess]]:
-    folder = tmp_path_factory.mktemp("bucketless")
-    for name, model in MODELS.items():
-        model.write(folder / "repository" / name)
-    processes = [prepare_empty_triton(folder / name, folder / "repository") for name in ("one", "two")]
-    try:
-        for triton in processes:
-            triton.start()
-            load(triton, *MODELS)
-        yield processes
-    finally:
-        for triton in processes:
-            triton.kill()
+def two_tritons(tritons: list[TritonProcess], local_gateway: Gateway) -> list[TritonProcess]:
+    """The folder's two Tritons, once another gateway has loaded every model."""
+    return tritons
 
 
 def addresses_of(tritons: list[TritonProcess]) -> str:
@@ -169,8 +159,10 @@ def test_one_triton_is_down_and_comes_back_empty(gateway: Gateway, two_tritons: 
         return len(answers) == 2 and 503 not in answers
 
     wait_until(both_serve, description="the model on both Tritons")
+    load(second, *MODELS)
 
 
+@pytest.mark.exhaustive  # the test above holds it with two
 def test_the_only_triton_comes_back_empty(tmp_path: Path) -> None:
     MODELS["who"].write(tmp_path / "repository" / "who")
     triton = prepare_empty_triton(tmp_path / "only", tmp_path / "repository")
