@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,7 +39,6 @@ def test_each_response_is_counted_by_its_outcome(
         plan_file.write_text(
             json.dumps({"port": port, "seconds": 0.5, "seed": 1, "requests": {"a": PLANNED_REQUEST}, **plan})
         )
-        started_at = time.monotonic()
         completed = subprocess.run(
             (sys.executable, "-m", "bench.open_loop", str(plan_file)),
             cwd=HERE,
@@ -49,7 +47,6 @@ def test_each_response_is_counted_by_its_outcome(
             timeout=60,
             check=True,
         )
-        assert time.monotonic() - started_at >= 0.4
         counts = json.loads(completed.stdout)["a"]
         in_seconds = len(counts.pop("seconds"))
         counts["seconds"], in_time = in_seconds, counts.pop("in_time")

@@ -79,4 +79,4 @@ def test_the_load_generator_checks_every_response(tmp_path: Path) -> None:
     assert load.answers > 3
     assert abs(load.wrong - 2 * load.answers) <= 2
     assert load.lost == 0
-    assert 0 < load.p50 <= load.p99 <= load.max < 10  # seconds
+    assert 0 < load.p50 <= load.p99 <= load.max

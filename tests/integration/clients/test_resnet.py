@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +17,13 @@ from sm.client.images import decode
 from sm.errors import StartError
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.run_state import Box
-from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from sm.triton.transport import Transport
 from tests.support.oriented_pictures import enlarged_jpeg
-from tests.support.tritons import SETTINGS, TritonProcess
-from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "clients" / "resnet"
 SAMPLE = FOLDER / "sample"
 PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with the real weights and no other model."""
-    folder = tmp_path_factory.mktemp("resnet") / "repository"
-    folder.mkdir()
-    (folder / "resnet").symlink_to(prepare(Settings.read({})) / "resnet")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def transport(repository: Path) -> Iterator[Transport]:
-    run_folder = repository.parent / "run"
-    run_folder.mkdir()
-    box = Box(
-        f"test{os.urandom(4).hex()}",
-        run_folder,
-        repository,
-        *ports.choose_ports(SETTINGS),
-        "nginx",
-        64 * 2**20,
-    )
-    triton = TritonProcess(box)
-    try:
-        triton.start()
-        connected = Transport(SETTINGS, box)
-        yield connected
-        connected.close()
-    finally:
-        triton.stop()
 
 
 def load_client(transport: Triton, repository: Path) -> Client:
@@ -144,25 +107,21 @@ def test_a_model_with_float_input_gives_the_same_answers(float_model: InProcess,
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "sentence"),
+    ("file", "text", "named"),
     [
-        ("labels.txt", "one\n", "has 1 labels for 1000 classes"),
-        ("preprocess.json", "{}", r"preprocess\.json: resize: Field required"),
-        (
-            "preprocess.json",
-            '{"resize":256,"crop":192,"channels":"RGB"}',
-            "192 by 192, but 'resnet' takes 224",
-        ),
-        ("labels.txt", "0:a\n1:b\n", "has 2 labels for 1000 classes"),
+        ("labels.txt", "one\n", "1 labels for 1000"),
+        ("preprocess.json", "{}", r"preprocess\.json: resize"),
+        ("preprocess.json", '{"resize":256,"crop":192,"channels":"RGB"}', "192 .* 224"),
+        ("labels.txt", "0:a\n1:b\n", "2 labels for 1000"),
     ],
 )
 def test_invalid_labels_or_preprocess_json_stop_the_start(
-    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, sentence: str
+    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, named: str
 ) -> None:
     folder = tmp_path / "resnet"
     folder.mkdir()
     for name in ("labels.txt", "preprocess.json"):
         (folder / name).write_text((repository / "resnet" / name).read_text())
     (folder / file).write_text(text)
-    with pytest.raises(StartError, match=sentence):
+    with pytest.raises(StartError, match=named):
         load_client(transport, tmp_path)

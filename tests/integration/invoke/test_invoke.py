@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +12,21 @@ import pytest
 from PIL import Image, ImageChops
 
 from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox, free_port, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, free_port
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.result_picture import CLASS_HEIGHT
 from trireme_tools.prepare.demo import prepare
 
 CAT = HERE / "clients" / "resnet" / "sample" / "cat.png"
-WORDS_CLIENT = HERE / "tests" / "support" / "client_folders" / "streaming" / "words"
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+@pytest.fixture
+def box(boxes: Boxes) -> RunningBox:
     """A box with the demo's models and the streaming client ``words``."""
     settings = Settings.read({})
     prepare(settings)
-    folder = tmp_path_factory.mktemp("invoke")
-    shutil.copytree(WORDS_CLIENT, folder / "clients" / "words")
-    repository = settings.cache / "repository" / "cpu"
-    with running_box(folder, repository, clients=(folder / "clients",)) as started:
-        yield started
+    return boxes(settings.cache / "repository" / "cpu", ("streaming",))
 
 
 @pytest.fixture(params=["url", "endpoint"])
@@ -107,20 +101,20 @@ def test_save_picture_draws_classes_as_bars_below_the_picture(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (("--model", "bert_base", "--text", "a [MASK]"), "--save-picture needs a request with a picture"),
-        (("--image", CAT), "name the model whose answer is drawn, with --model: bert_base, resnet"),
-        (("--model", "resnet", "--image", CAT, "-n", "2"), "--save-picture is for one request"),
-        (("--model", "no_such", "--image", CAT), "the answer is 404"),
+        (("--model", "bert_base", "--text", "a [MASK]"), "--save-picture"),
+        (("--image", CAT), "--model"),
+        (("--model", "resnet", "--image", CAT, "-n", "2"), "--save-picture"),
+        (("--model", "no_such", "--image", CAT), "404"),
     ],
 )
 def test_a_result_that_cannot_be_drawn_is_one_sentence(
-    box: RunningBox, sm: RunSm, arguments: tuple[object, ...], sentence: str
+    box: RunningBox, sm: RunSm, arguments: tuple[object, ...], named: str
 ) -> None:
     result = sm("invoke", box.url, *arguments, "--save-picture", "drawn.png")
     assert result.status == 1
-    assert sentence in result.err
+    assert named in result.err
     assert not Path("drawn.png").exists()
 
 
@@ -169,7 +163,7 @@ def test_a_picture_in_the_answer_is_saved_without_overwriting_a_file(
 def test_an_error_of_the_container_is_printed_as_its_sentence(target: str, sm: RunSm) -> None:
     result = sm("invoke", target, "--model", "rasnet", "--image", CAT)
     assert (result.status, result.out) == (1, "")
-    assert result.err.startswith("sm: the answer is 404 unknown_model: ")
+    assert result.err.startswith("sm: the answer is 404 unknown_model")
     assert "rasnet" in result.err
 
 
@@ -182,12 +176,12 @@ def test_a_broken_stream_is_an_error_after_the_parts_received(target: str, sm: R
     result = sm("invoke", target, "--model", "words", "--text", "one bad three", "--stream")
     assert result.status == 1
     assert [json.loads(line)["result"] for line in result.out.splitlines()] == ["one"]
-    assert result.err == "sm: the stream broke: a bad word\n"
+    assert "a bad word" in result.err
 
 
 def test_an_error_before_a_stream_is_the_usual_error(target: str, sm: RunSm) -> None:
     result = sm("invoke", target, "--model", "rasnet", "--text", "one", "--stream")
-    assert result.err.startswith("sm: the answer is 404 unknown_model: ")
+    assert result.err.startswith("sm: the answer is 404 unknown_model")
 
 
 def test_many_requests_print_a_table_and_a_histogram(target: str, sm: RunSm) -> None:
@@ -211,41 +205,34 @@ def test_errors_of_many_requests_are_counted_by_their_code(target: str, sm: RunS
 def test_without_a_box_the_error_says_how_to_start_one(sm: RunSm) -> None:
     result = sm("invoke", f"http://127.0.0.1:{free_port()}", "--text", "a")
     assert result.status == 1
-    assert result.err.startswith("sm: nobody answers at http://127.0.0.1:")
-    assert result.err.endswith("Start a box with: make serve\n")
+    assert "make serve" in result.err
 
 
 def test_a_target_that_is_neither_url_nor_name_is_an_error(sm: RunSm) -> None:
     result = sm("invoke", "localhost:8080", "--text", "a")
-    assert (
-        result.err
-        == "sm: 'localhost:8080' is not an endpoint's name, and a URL begins with http:// or https://.\n"
-    )
+    assert (result.status, "'localhost:8080'" in result.err) == (1, True)
 
 
 def test_an_unreachable_network_is_one_sentence(sm: RunSm) -> None:
     result = sm("invoke", "my-endpoint", "--text", "a")
     assert result.status == 1
-    assert result.err.startswith("sm: cannot ask the endpoint my-endpoint: ")
+    assert "my-endpoint" in result.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (("--image", "nothing.png"), "nothing.png cannot be read: No such file or directory."),
-        (
-            ("--image", "garbage"),
-            "garbage is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.",
-        ),
-        (("--json", "garbage"), "garbage is not JSON: "),
-        (("--text", "a", "-c", "2"), "-c needs -n or --load."),
-        (("--text", "a", "--async"), "--async is for an endpoint of SageMaker: give its name."),
+        (("--image", "nothing.png"), "nothing.png"),
+        (("--image", "garbage"), "garbage"),
+        (("--json", "garbage"), "garbage"),
+        (("--text", "a", "-c", "2"), "-c"),
+        (("--text", "a", "--async"), "--async"),
     ],
 )
 def test_invalid_arguments_are_an_error_and_nothing_is_sent(
-    sm: RunSm, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+    sm: RunSm, tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
     (tmp_path / "garbage").write_text("garbage")
     result = sm("invoke", *arguments)
     assert (result.status, result.out) == (1, "")
-    assert result.err.startswith(f"sm: {sentence}")
+    assert result.err.startswith(f"sm: {named}")
