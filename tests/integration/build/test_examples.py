@@ -63,7 +63,9 @@ def assemble(
 
 
 @pytest.mark.exhaustive
-def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemble: Assemble) -> None:
+def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(
+    assemble: Assemble, examples: Path
+) -> None:
     repository = assemble()
     files = {
         str(path.relative_to(repository))
@@ -97,18 +99,8 @@ def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemb
     inode_before = (repository / "tiny" / "config.pbtxt").stat().st_ino
     assert (assemble() / "tiny" / "config.pbtxt").stat().st_ino == inode_before
     (repository / "tiny" / "labels.txt").unlink()
-    assert (assemble() / "tiny" / "labels.txt").is_file()
-
-
-@pytest.mark.exhaustive
-def test_an_edited_file_of_an_example_is_copied_again(assemble: Assemble, examples: Path) -> None:
-    (examples / "small" / "repository" / "speaks" / "requirements.txt").unlink()
-    assemble()
     (examples / "small" / "repository" / "code" / "speaks" / "client.py").write_text("# another\n")
-    assert (assemble() / "code" / "speaks" / "client.py").read_text() == "# another\n"
-
-
-@pytest.mark.exhaustive
-def test_an_unknown_example_is_an_error_with_its_name(examples: Path) -> None:
-    with pytest.raises(CommandError, match="there is no example 'large'"):
+    assert (assemble() / "tiny" / "labels.txt").is_file()
+    assert (repository / "code" / "speaks" / "client.py").read_text() == "# another\n"
+    with pytest.raises(CommandError, match="'large'"):
         example_repositories.prepare(Settings.read({}), "large", folder=examples)

@@ -100,27 +100,21 @@ def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "sentence"),
+    ("outcome", "named"),
     [
-        ("no GPU", "there is no GPU that TensorRT can use: build on a machine that has one"),
-        ("unsupported operator", "does not know the operator Frobnicate: serve the model with --target onnx"),
-        (
-            "out of memory",
-            "the GPU's memory is too small: stop what else uses it, or ask for less with --batch",
-        ),
-        ("killed", "trtexec was killed by SIGKILL; .* short of memory: give it more, or build elsewhere"),
-        (
-            "TensorRT 11",
-            "does not know --fp16: since TensorRT 11 types are in the graph, so leave out --no-str",
-        ),
-        ("something else", "trtexec ended with 1: Could not find any implementation for node TopK_531"),
+        ("no GPU", "no GPU"),
+        ("unsupported operator", "Frobnicate.*--target onnx"),
+        ("out of memory", "--batch"),
+        ("killed", "SIGKILL"),
+        ("TensorRT 11", "--fp16.*--no-str"),
+        ("something else", "TopK_531"),
     ],
 )
 def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
-    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, sentence: str
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, named: str
 ) -> None:
     write_fake_trtexec(tmp_path / "bin", outcome)
-    with pytest.raises(CommandError, match=f"tiny: .*{sentence}"):
+    with pytest.raises(CommandError, match=f"tiny: .*{named}"):
         builder.build(build_request)
     assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]
 
@@ -129,9 +123,7 @@ def test_without_tensorrt_the_error_says_where_to_get_it(
     builder: ModelBuilder, build_request: BuildRequest
 ) -> None:
     assert not any((folder / plans.PROGRAM).exists() for folder in plans.FOLDERS)
-    with pytest.raises(
-        CommandError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"
-    ):
+    with pytest.raises(CommandError, match="pip install tensorrt"):
         builder.build(build_request)
     assert plans.PLAN == "model.plan"
 

