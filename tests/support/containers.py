@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,22 @@ def build_flags() -> str:
     """Return build flags with which the build reaches the package index as this machine does."""
     settings = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
     return " ".join(["--network host", *(f"-v {path}:{path}:ro" for path in settings)])
+
+
+def make_image(*options: str, flags: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``make image`` with variables of make, and flags of the engine's build."""
+    command = ["make", "image", "ENGINE=podman", f"BUILD_FLAGS={flags} {build_flags()}", *options]
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+
+
+def build_image(*options: str, flags: str = "") -> None:
+    done = make_image(*options, flags=flags)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+
+
+def has_image(name: str) -> bool:
+    """True if Podman is here, and has an image."""
+    return bool(shutil.which("podman")) and not subprocess.call(["podman", "image", "exists", name])
 
 
 def podman(*arguments: str, timeout: float = 60) -> str:
@@ -105,12 +121,9 @@ class Container:
         completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
         return completed.stdout + completed.stderr
 
-    def wait_end(self) -> tuple[int, float]:
-        """Wait until the container ends by itself, and return its exit code and the seconds it ran."""
-        code = int(podman("wait", self.id))
-        state = json.loads(podman("inspect", "--format", "{{json .State}}", self.id))
-        began, ended = (datetime.fromisoformat(state[name]) for name in ("StartedAt", "FinishedAt"))
-        return code, (ended - began).total_seconds()
+    def wait_end(self) -> int:
+        """Wait until the container ends by itself, and return its exit code."""
+        return int(podman("wait", self.id))
 
     def stop(self) -> int:
         """Stop with SIGTERM, and SIGKILL after 30 s as SageMaker does. Return the exit code."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from sm.settings import HERE
-from tests.support.containers import IMAGE, build_flags
+from tests.support.containers import IMAGE, build_image
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +15,7 @@ def image() -> str:
     """Build the CPU image with the documented command, and return its name."""
     if shutil.which("podman") is None:
         pytest.skip("there is no podman: the image is neither built nor run")
-    command = ["make", "image", "ENGINE=podman", f"IMAGE={IMAGE}", f"BUILD_FLAGS={build_flags()}"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    build_image(f"IMAGE={IMAGE}")
     return IMAGE
 
 

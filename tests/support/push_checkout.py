@@ -15,6 +15,7 @@ import pytest
 
 from sm.settings import HERE
 from tests.support.aws import fake_aws, registry_config, running_registry
+from tests.support.containers import has_image
 
 BASE = "docker.io/library/debian:bookworm-slim"
 AWS_COMMAND = Path(sys.executable).with_name("aws")
@@ -57,6 +58,12 @@ class Checkout:
     def push(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.folder / "build_and_push.sh"), *options]
         return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=200)
+
+    def dry_run(self, *options: str, **env: str) -> list[str]:
+        """Return the commands that a dry run prints."""
+        done = self.push("--dry-run", *options, **{"PATH": "/usr/bin:/bin", "DOCKER": "docker", **env})
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
 
 
 @pytest.fixture
@@ -110,7 +117,7 @@ def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Ite
     """The checkout with Podman, a fake AWS and a registry."""
     if shutil.which("podman") is None:
         pytest.skip("no Podman here")
-    if subprocess.run(["podman", "image", "exists", BASE]).returncode:
+    if not has_image(BASE):
         pytest.skip(f"no base image here: podman pull {BASE}")
     # The tests' registries are on loopback and have no TLS.
     (tmp_path / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')

@@ -105,44 +105,17 @@ END = close_frame(NORMAL)
 VALID_CODES = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999)
 INVALID_CODES = (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535)
 KOSME = "κόσμε".encode()
-VALID_TEXTS = (
-    KOSME,
-    b"\x00",
-    b"\xc2\x80",
-    b"\xe0\xa0\x80",
-    b"\xf0\x90\x80\x80",
-    b"\x7f",
-    b"\xdf\xbf",
-    b"\xef\xbf\xbf",
-    b"\xf4\x8f\xbf\xbf",
-    b"\xed\x9f\xbf",
-    b"\xee\x80\x80",
-    b"\xef\xbf\xbd",
-    b"\xef\xbf\xbe",
+VALID_TEXTS = tuple(
+    text.encode()
+    for text in ("κόσμε", *"\x00\x7f\x80\u07ff\u0800\ud7ff\ue000\ufffd\ufffe\uffff\U00010000\U0010ffff")
 )
-INVALID_TEXTS = (
-    b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited",  # a surrogate
-    b"\xce",  # cut short
-    b"\xe1\xbd",
-    b"\x80",  # continuation bytes alone
-    b"\xbf\x80",
-    b"\xc0 \xc1 ",  # first bytes without the next ones
-    b"\xe0 \xef ",
-    b"\xf0 \xf7 ",
-    b"\xfe",
-    b"\xff",
-    b"\xc0\xaf",  # longer than needed
-    b"\xe0\x80\xaf",
-    b"\xf0\x80\x80\xaf",
-    b"\xf8\x80\x80\x80\xaf",
-    b"\xfc\x80\x80\x80\x80\xaf",
-    b"\xe0\x9f\xbf",
-    b"\xf0\x8f\xbf\xbf",
-    b"\xf4\x90\x80\x80",  # above the last code point
-    b"\xed\xa0\x80",
-    b"\xed\xbf\xbf",
-    b"\xed\xa0\x80\xed\xb0\x80",
+#: In hexadecimal: a surrogate within a text, texts that are cut short, continuation bytes alone, first bytes without
+#: the next ones, bytes that no text has, characters that are longer than needed, one above the last, and surrogates.
+INVALID_IN_HEX = (
+    "cebae1bdb9cf83cebcceb5eda080656469746564 ce e1bd 80 bf80 c020c120 e020ef20 f020f720 fe ff c0af "
+    "e080af f08080af f8808080af fc80808080af e09fbf f08fbfbf f4908080 eda080 edbfbf eda080edb080"
 )
+INVALID_TEXTS = tuple(bytes.fromhex(text) for text in INVALID_IN_HEX.split())
 
 
 def _cases() -> Iterator[Case]:

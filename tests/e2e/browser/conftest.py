@@ -9,19 +9,20 @@ import pytest
 from selenium import webdriver
 
 from tests.e2e.browser.playground import DESKTOP, Playground
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.box_fixture import Boxes, boxes
+from tests.support.boxes import RunningBox
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
 from tests.support.tritons import Model
 from trireme_tools.scaffold.writing import NewClient
 
-__all__ = ["demo"]
+__all__ = ["boxes", "demo"]
 
 DOUBLES = Model('return {"y": 2 * tensor(request, "x")}', {"x": ("FP32", [2, 2])}, {"y": ("FP32", [2, 2])})
 
 
 @pytest.fixture(scope="session")
-def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def page_box(boxes: Boxes, demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the demo's models, a model without a client, a team's clients, and a client from ``sm new-client``."""
     folder = tmp_path_factory.mktemp("page")
     repository = folder / "models"
@@ -31,9 +32,7 @@ def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     DOUBLES.write(repository / "doubles")
     NewClient("files", "bytes").write(folder / "team")
     (repository / "files").symlink_to(folder / "team" / "model" / "files")
-    with running_box(
-        folder, repository, clients=(CLIENT_FOLDERS / "page", folder / "team" / "clients")
-    ) as started:
+    with boxes.own(repository, ("page", folder / "team" / "clients")) as started:
         yield started
 
 

@@ -17,7 +17,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from sm.settings import HERE
-from tests.support.boxes import running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import wait_until
 from tests.support.browser import chromium
 from tests.support.task_models import new_model
 
@@ -45,12 +46,9 @@ def page(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.exhaustive
-def test_the_page_finds_the_sentences_about_a_question(folder: Path, page: str) -> None:
+def test_the_page_finds_the_sentences_about_a_question(boxes: Boxes, folder: Path, page: str) -> None:
     assert len(json.loads((folder / "sentences.json").read_text())) > 200
-    with (
-        running_box(folder, folder / "model", clients=(), TRIREME_CORS_ORIGINS=page) as box,
-        chromium() as browser,
-    ):
+    with boxes.own(folder / "model", TRIREME_CORS_ORIGINS=page) as box, chromium() as browser:
         browser.get(f"{page}/?box={box.url}")
         wait_until(lambda: "sentences" in browser.find_element(By.ID, "state").text)
         browser.find_element(By.ID, "query").send_keys("what happens when a caller disconnects")

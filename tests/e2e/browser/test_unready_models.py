@@ -13,8 +13,8 @@ from selenium.webdriver import Keys
 
 from sm.run_state import Box
 from tests.e2e.browser.playground import DESKTOP, Playground
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox
 
 LATE = """
 from sm.client import Client, TextPayload
@@ -30,24 +30,17 @@ class Late(Client):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The team's clients and its model repository."""
+    """The team's clients."""
     folder = tmp_path_factory.mktemp("unready")
     shutil.copytree(CLIENT_FOLDERS / "page" / "orders", folder / "clients" / "orders")
     (folder / "clients" / "late.py").write_text(LATE)
-    MODELS["echo"].write(folder / "models" / "echo")
     return folder
 
 
 @pytest.fixture(scope="module")
-def box(folder: Path) -> Iterator[RunningBox]:
-    explicit = "--model-control-mode=explicit --load-model=echo"
-    with running_box(
-        folder,
-        folder / "models",
-        clients=(folder / "clients",),
-        arguments="--reload",
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS=explicit,
-    ) as started:
+def box(boxes: Boxes, folder: Path) -> Iterator[RunningBox]:
+    explicit = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--model-control-mode=explicit --load-model=echo"}
+    with boxes.own(("echo",), (folder / "clients",), arguments="--reload", **explicit) as started:
         yield started
 
 

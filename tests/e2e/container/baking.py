@@ -1,25 +1,19 @@
-"""Build an image with models inside."""
+"""Build an image with models inside, and one of the GPU flavour on a stand-in for NVIDIA's image."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import tarfile
 from collections.abc import Iterator
 
 import pytest
 
-from sm.settings import HERE
 from tests.e2e.container.tokenizing import TEXT, TOKENS, write_client
-from tests.support.containers import build_flags, podman, write_team_repository
+from tests.support.containers import build_image, has_image, podman, write_team_repository
 
-TEAM = "localhost/trireme-test:team"
-
-
-def make_image(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``make image``. The stages without models are those of the image that all tests share."""
-    command = ["make", "image", "ENGINE=podman", f"BUILD_FLAGS={build_flags()}", *arguments]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+TEAM, GPU = "localhost/trireme-test:team", "localhost/trireme-test:gpu"
+#: NVIDIA's users, folders, Python packages, environment and entry point, without CUDA, TensorRT and a GPU.
+STAND_IN = "localhost/lab/tritonserver:stand-in"
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +30,15 @@ def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     archive = folder / "model.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(repository, ".")
-    done = make_image(f"IMAGE={TEAM}", f"MODELS={archive}")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    build_image(f"IMAGE={TEAM}", f"MODELS={archive}")
     yield TEAM
     podman("rmi", "--force", TEAM)
+
+
+@pytest.fixture(scope="session")
+def gpu_image() -> str:
+    """Build the GPU flavour with the documented command, and return its name."""
+    if not has_image(STAND_IN):
+        pytest.skip(f"there is no {STAND_IN}: nothing stands in for NVIDIA's image")
+    build_image(f"BASE_IMAGE={STAND_IN}", f"IMAGE={GPU}")
+    return GPU

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.container.baking import team_image
+from tests.e2e.container.baking import gpu_image, team_image
 from tests.e2e.container.shared_models import write_shared_models
+from tests.support.box_fixture import boxes
 from tests.support.containers import Container, running_container
 from tests.support.demo_box import cat, demo
-from tests.support.gpu_image import gpu_image
 from tests.support.image import image, street
 
-__all__ = ["cat", "demo", "gpu_image", "image", "street", "team_image"]
+__all__ = ["boxes", "cat", "demo", "gpu_image", "image", "street", "team_image"]
 
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 

@@ -5,15 +5,12 @@ QEMU 7.2 cannot import ONNX Runtime, so the model is one that needs none.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from sm.settings import HERE
 from tests.support.boxes import wait_until
-from tests.support.containers import build_flags, running_container, write_team_repository
+from tests.support.containers import build_image, has_image, running_container, write_team_repository
 
 pytestmark = pytest.mark.exhaustive
 #: A base image for arm64 on a machine that emulates it.
@@ -25,22 +22,9 @@ START_TIMEOUT_S = 400
 
 @pytest.fixture(scope="module")
 def arm64_image() -> str:
-    if (
-        shutil.which("podman") is None
-        or subprocess.run(["podman", "image", "exists", BASE], check=False).returncode
-    ):
+    if not has_image(BASE):
         pytest.skip(f"there is no {BASE}: this machine does not emulate arm64")
-    flags = f"--platform linux/arm64 {build_flags()}"
-    command = [
-        "make",
-        "image",
-        "ENGINE=podman",
-        f"BASE_IMAGE={BASE}",
-        f"IMAGE={IMAGE}",
-        f"BUILD_FLAGS={flags}",
-    ]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    build_image(f"BASE_IMAGE={BASE}", f"IMAGE={IMAGE}", flags="--platform linux/arm64")
     return IMAGE
 
 

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.e2e.container.baking import make_image
 from tests.e2e.container.tokenizing import TEXT, TOKENS
-from tests.support.containers import Container, running_container, write_team_repository
+from tests.support.containers import (
+    Container,
+    make_image,
+    only_error,
+    running_container,
+    write_team_repository,
+)
 
 
 @pytest.mark.exhaustive
@@ -34,8 +39,8 @@ def test_model_data_without_a_model_stop_the_start_despite_the_models_inside(
     for folder in (tmp_path, tmp_path / "model"):
         folder.chmod(0o755)
     with running_container(team_image, tmp_path / "model", wait_until_ready=False) as box:
-        assert box.wait_end()[0] == 1
-        assert "There is no model in /opt/ml/model" in box.logs()
+        assert box.wait_end() == 1
+        assert "/opt/ml/model" in str(only_error(box.logs())["message"])
 
 
 def test_an_archive_readable_by_its_owner_alone_is_served_without_a_network(team_image: str) -> None:

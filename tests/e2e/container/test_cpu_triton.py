@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sm.settings import HERE
+from tests.e2e.container.baking import STAND_IN
 from tests.support.boxes import wait_until
-from tests.support.containers import build_flags, podman, running_container
-from tests.support.gpu_image import STAND_IN
+from tests.support.containers import build_image, has_image, podman, running_container
 
 pytestmark = pytest.mark.exhaustive
 IMAGE = "localhost/trireme-test:cpu-triton"
@@ -23,15 +20,9 @@ BASE = "docker.io/library/debian:bookworm-slim"
 
 @pytest.fixture(scope="module")
 def cpu_triton_image() -> Iterator[str]:
-    if (
-        shutil.which("podman") is None
-        or subprocess.run(["podman", "image", "exists", STAND_IN], check=False).returncode
-    ):
+    if not has_image(STAND_IN):
         pytest.skip(f"there is no {STAND_IN}: nothing stands in for NVIDIA's image")
-    options = (f"TRITON={STAND_IN}", f"BASE_IMAGE={BASE}", f"IMAGE={IMAGE}")
-    command = ["make", "image", "ENGINE=podman", *options, f"BUILD_FLAGS={build_flags()}"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    build_image(f"TRITON={STAND_IN}", f"BASE_IMAGE={BASE}", f"IMAGE={IMAGE}")
     yield IMAGE
     podman("rmi", "--force", IMAGE)
 

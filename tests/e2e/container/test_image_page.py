@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import free_port, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import free_port
 from tests.support.containers import PAGE, Container, podman
 
 BUILD, RUN = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0].splitlines()
@@ -48,7 +49,7 @@ def run_from_page(command: str, image: str, demo: Path) -> Iterator[Container]:
 
 
 def test_the_image_answers_as_make_serve_does_and_sends_tensors_through_shared_memory(
-    image: str, demo: Path, tmp_path: Path, cat: bytes, street: bytes
+    boxes: Boxes, image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
     # The tests' image was built by the first command, under another name.
     assert BUILD == "make image"
@@ -62,7 +63,7 @@ def test_the_image_answers_as_make_serve_does_and_sends_tensors_through_shared_m
     ]
     # Byte for byte, so both run the models in fp32.
     run = RUN.replace("docker run", "docker run -e TRIREME_PRECISION=fp32")
-    with running_box(tmp_path, demo, clients=()) as box, run_from_page(run, image, demo) as container:
+    with boxes.own(demo) as box, run_from_page(run, image, demo) as container:
         for body, content_type, model in requests:
             headers = {"X-Amzn-SageMaker-Inference-Id": "same"}
             from_box = box.send(

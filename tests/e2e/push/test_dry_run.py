@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.push_checkout import Checkout
-from tests.support.push_commands import dry_run_commands
 
 
 @pytest.mark.parametrize(
@@ -20,13 +19,13 @@ from tests.support.push_commands import dry_run_commands
     ],
 )
 def test_the_registry_has_the_domain_of_its_partition(checkout: Checkout, region: str, registry: str) -> None:
-    printed = dry_run_commands(checkout, "--region", region)
+    printed = checkout.dry_run("--region", region)
     assert printed[-1] == f"docker push {registry}/trireme:{checkout.tag}"
     assert f"sts get-caller-identity --region {region} " in printed[1]
 
 
 def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
-    printed = dry_run_commands(checkout, "--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
+    printed = checkout.dry_run("--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
     assert len([line for line in printed if line.startswith("docker build")]) == 1
     pushed = [line.split("ecr.")[1] for line in printed if line.startswith("docker push")]
     assert pushed == [
@@ -37,9 +36,7 @@ def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
 
 
 def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
-    printed = dry_run_commands(
-        checkout, "--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64"
-    )
+    printed = checkout.dry_run("--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64")
     assert printed[-1].endswith(f":{checkout.tag}-cpu-arm64")
     assert (
         "--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim --platform linux/arm64" in printed[2]
@@ -47,8 +44,8 @@ def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
 
 
 def test_each_platform_is_an_image_of_its_own(checkout: Checkout) -> None:
-    printed = dry_run_commands(
-        checkout, "--region", "eu-west-1", "--platform", "linux/arm64,linux/amd64", "-t", "stable"
+    printed = checkout.dry_run(
+        "--region", "eu-west-1", "--platform", "linux/arm64,linux/amd64", "-t", "stable"
     )
     pushed = [line.rpartition(":")[2] for line in printed if line.startswith("docker push")]
     assert pushed == [f"{checkout.tag}-arm64", "stable-arm64", f"{checkout.tag}-amd64", "stable-amd64"]
@@ -58,12 +55,12 @@ def test_each_platform_is_an_image_of_its_own(checkout: Checkout) -> None:
 
 def test_uncommitted_changes_are_marked_in_the_tag(checkout: Checkout) -> None:
     (checkout.folder / "new").touch()
-    assert dry_run_commands(checkout, "--region", "eu-west-1")[-1].endswith(f":{checkout.tag}-dirty")
+    assert checkout.dry_run("--region", "eu-west-1")[-1].endswith(f":{checkout.tag}-dirty")
 
 
 def test_the_password_in_a_clones_address_is_not_in_the_image(checkout: Checkout) -> None:
     checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
-    printed = dry_run_commands(checkout, "--region", "eu-west-1")
+    printed = checkout.dry_run("--region", "eu-west-1")
     assert "SOURCE=https://example.com/trireme.git" in printed[2]
     assert "secret" not in "\n".join(printed)
 
@@ -85,8 +82,6 @@ def test_the_engine_is_the_named_one_else_docker_else_podman(
     for tool in ("bash", "env", "dirname", "git", "sed", *installed):
         program = "true" if tool in installed else tool
         (tmp_path / tool).symlink_to(shutil.which(program) or program)
-    printed = dry_run_commands(
-        checkout, "--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env}
-    )
+    printed = checkout.dry_run("--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env})
     assert printed[2].startswith(f"{engine} build ")
     assert printed[-1].startswith(f"{engine} push ")

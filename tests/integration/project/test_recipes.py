@@ -16,7 +16,8 @@ import pytest
 
 from sm.commands.golden import differences
 from sm.settings import HERE
-from tests.support.boxes import free_port, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import free_port
 from tests.support.pages import code_blocks, run_commands
 from tests.support.toolkit_libraries import EXPORT
 
@@ -85,8 +86,9 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
 
 
 @pytest.mark.exhaustive
-@pytest.mark.exhaustive
-def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_path: Path) -> None:
+def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(
+    boxes: Boxes, tmp_path: Path
+) -> None:
     install, *commands = next(
         block for block in code_blocks(PAGE, "text") if "./my-checkpoint" in block
     ).splitlines()
@@ -112,6 +114,6 @@ def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_p
     tokenizer = re.findall(r"`tokenizers\.(Tokenizer\.from_file\(.*?\))`", page)
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "sentiment.py").write_text(CLIENT.format(tokenizer=tokenizer[0]))
-    with running_box(tmp_path, tmp_path / "model", clients=(tmp_path / "clients",)) as box:
-        response = box.invoke("sentiment", {"text": TEXT}).json()
+    box = boxes(tmp_path / "model", (tmp_path / "clients",))
+    response = box.invoke("sentiment", {"text": TEXT}).json()
     assert response["result"] == pytest.approx(expected, abs=1e-4), response

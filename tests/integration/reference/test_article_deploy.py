@@ -11,7 +11,6 @@ import yaml
 
 from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout
-from tests.support.push_commands import dry_run_commands
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["checkout", "cloud", "proxy", "sm"]
@@ -70,7 +69,7 @@ def test_iam_allows_no_s3_if_the_image_contains_the_models(sm: RunSm) -> None:
 @pytest.mark.parametrize("name", ["triton-multi-models", "team/triton_1"])
 def test_build_and_push_accepts_a_repository_name(checkout: Checkout, name: str) -> None:
     """``./build_and_push.sh NAME``, as the article's script does."""
-    printed = dry_run_commands(checkout, name, "--region", "eu-west-1")
+    printed = checkout.dry_run(name, "--region", "eu-west-1")
     registry = "$account.dkr.ecr.eu-west-1.amazonaws.com"
     assert printed[-1] == f"docker push {registry}/{name}:{checkout.tag}"
     assert f"--repository-names {name} || aws ecr create-repository" in printed[3]
@@ -81,11 +80,11 @@ def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_pa
     (tmp_path / "models" / "pets").mkdir(parents=True)
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("")
     models = str(tmp_path / "models")
-    build, push = dry_run_commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
+    build, push = checkout.dry_run("pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
     assert f"--target with-models --build-context models={models} ." in build
     tag = build.split("--tag pets:")[1].split()[0]
     assert tag.startswith(f"{checkout.tag}-models-")
     assert tag in push
     # Other content makes another image, so another tag.
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("max_batch_size: 1")
-    assert tag not in dry_run_commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2]
+    assert tag not in checkout.dry_run("pets", "--models", models, "--region", "eu-west-1")[2]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sm.commands import inspect_command
 from sm.repository import models
-from tests.support.ensemble_repositories import (
+from tests.integration.repository.ensemble_repositories import (
     INVALID_ENSEMBLES,
     VALID_ENSEMBLE,
     ensemble,

@@ -10,7 +10,12 @@ import pytest
 import requests
 
 from sm.repository import problems
-from tests.support.ensemble_repositories import ANY_SIZE, INVALID_ENSEMBLES, VALID_ENSEMBLE, write_repository
+from tests.integration.repository.ensemble_repositories import (
+    ANY_SIZE,
+    INVALID_ENSEMBLES,
+    VALID_ENSEMBLE,
+    write_repository,
+)
 from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 
 pytestmark = pytest.mark.core

@@ -33,7 +33,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput, ModelOutput, Seq2SeqLMOutput
 
-from tests.support.pipelines import LABELS, REQUESTS, picture, write_model
+from tests.unit.client.pipelines import LABELS, REQUESTS, picture, write_model
 
 
 class GraphModel(PreTrainedModel):  # type: ignore[misc]

@@ -14,8 +14,8 @@ from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
 from sm.models.found_clients import models_of
 from sm.router.classify import Classifier, DispatchRequest, Message, TritonRequest
-from tests.support.pipelines import ask, ask_body, parse
 from tests.support.task_models import load_task, write_text_model
+from tests.unit.client.pipelines import ask, ask_body, parse
 
 
 def load(folder: Path, task: str, labels: tuple[str, ...] = (), **options: Any) -> Client:

@@ -18,16 +18,16 @@ import transformers
 
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
-from tests.support.pipelines import (
+from tests.support.task_models import (
+    load_task,
+    write_sound_model,
+)
+from tests.unit.client.pipelines import (
     QUESTION,
     REQUESTS,
     ask,
     encoded,
     load,
-)
-from tests.support.task_models import (
-    load_task,
-    write_sound_model,
 )
 
 #: Scores of objects have four digits here.
