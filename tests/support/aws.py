@@ -1,4 +1,4 @@
-"""Start stand-ins for AWS on loopback: moto's fake AWS, a server that always fails, and a real image registry."""
+"""Start stand-ins for AWS on loopback: moto's fake AWS, a server that always fails, and a real image registry; call them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,41 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import boto3
+from botocore.config import Config
 from werkzeug import Response
 
 from tests.support.http_server import serving
 
 ECR_PASSWORD = "123456789012-auth-token"  # what moto's ECR gives
 BCRYPT_SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the registry takes
+
+
+REGION = "eu-west-1"
+#: With these variables boto3 and the aws command call an AWS of the tests, and read no file or service of a machine.
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "1",
+}
+
+
+def aws_client(service: str, url: str, region: str = REGION, **options: Any) -> Any:
+    """Return a boto3 client for an AWS of the tests, or a box, that tries each call once."""
+    config = Config(retries={"total_max_attempts": 1}, **options)
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.client(service, endpoint_url=url, region_name=region, config=config, **keys)
+
+
+def runtime_client(url: str) -> Any:
+    """Return a boto3 client of ``sagemaker-runtime`` whose endpoint is the box at ``url``."""
+    return aws_client("sagemaker-runtime", url)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import requests
 
@@ -21,12 +20,12 @@ from sm import cli
 from sm.commands import client_loading
 from sm.commands.progress import Progress
 from sm.repository.problems import Problem
-from tests.support.aws import fake_aws
+from tests.support.aws import ENVIRONMENT, REGION, aws_client, fake_aws
 from tests.support.aws_proxy import NO_MODEL, Proxy, running_proxy
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 
-REGION, ACCOUNT = "eu-west-1", "123456789012"
+ACCOUNT = "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/trireme"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
@@ -100,7 +99,7 @@ class FakeAccount:
     def client(self, service: str) -> Any:
         """Return a client that calls moto directly, without the proxy's faults."""
         if service not in self.clients:
-            self.clients[service] = boto3.client(service, endpoint_url=f"http://{self.proxy.moto}")
+            self.clients[service] = aws_client(service, f"http://{self.proxy.moto}")
         return self.clients[service]
 
     def set_results(self, *results: Any) -> None:
@@ -180,13 +179,7 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     proxy.reset()
     env = {
         "AWS_ENDPOINT_URL": f"http://{proxy.address}",
-        "AWS_CONFIG_FILE": "/dev/null",
-        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": REGION,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_MAX_ATTEMPTS": "1",
+        **ENVIRONMENT,
         "NO_PROXY": "127.0.0.1",
         "TRIREME_CACHE": str(tmp_path / "cache"),
         "TRIREME_CLIENTS": str(tmp_path / "clients"),

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 import requests
 from PIL import Image
 
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
+from tests.support.aws import ENVIRONMENT, REGION, aws_client
 from tests.support.boxes import WAIT_TIMEOUT_S, free_port, wait_until
 from tests.support.tritons import SETTINGS, Model, TritonProcess
 
@@ -69,8 +69,8 @@ class FakeBucket:
     s3: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.s3 = boto3.client("s3", endpoint_url=f"http://{self.address}", **CREDENTIALS)
-        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        self.s3 = aws_client("s3", f"http://{self.address}")
+        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
 
     def put_model(self, name: str, folder: Path, model: Model) -> None:
         model.write(folder / name)
@@ -87,18 +87,12 @@ class FakeBucket:
         return json.loads(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
 
-CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "eu-west-1"}
-
-
 def environment(cloud: str, tritons: str, **more: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": str(HERE),
         "AWS_ENDPOINT_URL": f"http://{cloud}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
+        **{name: value for name, value in ENVIRONMENT.items() if name != "AWS_MAX_ATTEMPTS"},
         "NO_PROXY": "127.0.0.1",
         "TRIREME_GATEWAY_BUCKET": BUCKET,
         "TRIREME_GATEWAY_TRITON": tritons,

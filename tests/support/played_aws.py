@@ -24,20 +24,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tests.support.aws import fake_aws
+from tests.support.aws import ENVIRONMENT, REGION, aws_client, fake_aws
 from tests.support.aws_proxy import NO_MODEL, Proxy, Request, Response, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.containers import Container, running_container
 from trireme_tools.deploy.model_data import url_of
 
-REGION, BUCKET = "eu-west-1", "team"
+BUCKET = "team"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
 ROLE = "arn:aws:iam::123456789012:role/serving"
-KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION}
 
 #: The most boxes of an endpoint, whatever its number of instances.
 MAX_INSTANCES = 2
@@ -250,7 +247,7 @@ class PlayedAws(Proxy):
             logs.put_log_events(**stream, logEvents=events)
 
     def _client(self, service: str) -> Any:
-        return boto3.client(service, endpoint_url=f"http://{self.moto}", **KEYS)
+        return aws_client(service, f"http://{self.moto}")
 
 
 @contextmanager
@@ -274,9 +271,8 @@ class Account:
 
     def __post_init__(self) -> None:
         # No retries: a test must see every lost request.
-        options = {**KEYS, "endpoint_url": self.url, "config": Config(retries={"total_max_attempts": 1})}
         self.sagemaker, self.s3, self.runtime = (
-            boto3.client(name, **options) for name in ("sagemaker", "s3", "sagemaker-runtime")
+            aws_client(name, self.url) for name in ("sagemaker", "s3", "sagemaker-runtime")
         )
         self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
 
@@ -321,16 +317,8 @@ class Account:
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="played-") as folder, played_aws(Path(folder)) as aws:
-        variables = {
-            "AWS_ENDPOINT_URL": aws.url,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_CONFIG_FILE": "/dev/null",
-            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        variables = {**ENVIRONMENT, "AWS_ENDPOINT_URL": aws.url, "AWS_REGION": REGION}
+        del variables["AWS_MAX_ATTEMPTS"]
         return subprocess.run(sys.argv[1:], env={**os.environ, **variables}, check=False).returncode
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.aws import fake_aws, registry_config, running_registry
+from tests.support.aws import ENVIRONMENT, fake_aws, registry_config, running_registry
 from tests.support.containers import has_image
 
 BASE = "docker.io/library/debian:bookworm-slim"
@@ -76,12 +76,7 @@ def checkout(tmp_path: Path) -> Checkout:
     env = {
         **{name: os.environ[name] for name in ("HOME", "XDG_RUNTIME_DIR") if name in os.environ},
         "PATH": f"{AWS_COMMAND.parent}:{os.environ['PATH']}",
-        "AWS_CONFIG_FILE": "/dev/null",
-        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_MAX_ATTEMPTS": "1",
+        **{name: value for name, value in ENVIRONMENT.items() if name != "AWS_DEFAULT_REGION"},
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "NO_PROXY": "127.0.0.1",
     }

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
-from tests.support.aws import fake_aws
+from tests.support.aws import aws_client, fake_aws
 
 SECRET = "a-secret-that-nobody-logs"
 #: Environment variables with which a process can use it.
@@ -34,11 +32,4 @@ def aws() -> Iterator[str]:
 
 def client(url: str, read_timeout_s: float = 10) -> Any:
     """Return a boto3 client for the fake S3 at ``url``."""
-    return boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key=SECRET,
-        config=Config(read_timeout=read_timeout_s, retries={"total_max_attempts": 1}),
-    )
+    return aws_client("s3", url, "us-east-1", read_timeout=read_timeout_s)

@@ -13,6 +13,7 @@ import pytest
 
 from sm import cli
 from sm.settings import HERE
+from tests.support.aws import ENVIRONMENT
 from tests.support.other_triton import OTHER_TRITON
 
 
@@ -53,16 +54,7 @@ RunSm = Callable[..., CommandResult]
 def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> RunSm:
     """A function that runs a command in a folder of its own, with credentials that are valid nowhere."""
     monkeypatch.chdir(tmp_path)
-    for name, value in {
-        "AWS_CONFIG_FILE": "/dev/null",
-        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}.items():
         monkeypatch.setenv(name, value)
 
     def run(*arguments: object) -> CommandResult:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import boto3
 import pytest
 
-from tests.support.played_aws import KEYS, ROLE, played_aws
+from tests.support.aws import aws_client
+from tests.support.played_aws import ROLE, played_aws
 from tests.support.sm_command import RunSm
 
 #: Of another account, whose registry is not asked.
@@ -40,11 +39,8 @@ def test_a_component_answers_ends_and_answers_again(
     (tmp_path / "request.json").write_text(json.dumps(body))
 
     with played_aws(tmp_path / "boxes") as aws:
-        environment = {"AWS_ENDPOINT_URL": aws.url, "AWS_DEFAULT_REGION": "eu-west-1"}
-        environment |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-        environment |= {"AWS_CONFIG_FILE": os.devnull, "TRIREME_CLIENTS": str(tmp_path / "clients")}
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
+        monkeypatch.setenv("TRIREME_CLIENTS", str(tmp_path / "clients"))
         deploy = (
             *("deploy", "double", "--component", "--memory", "1024", "--image", IMAGE, "--role", ROLE),
             *("--instance-type", "ml.c5.xlarge", "--env", "SAGEMAKER_MODEL_SERVER_WORKERS=1"),
@@ -59,7 +55,7 @@ def test_a_component_answers_ends_and_answers_again(
         assert sm(*deploy, "--copies", "0").status == 0
         assert sm(*invoke).status == 1
         until = datetime.now(timezone.utc) + timedelta(minutes=1)
-        counted = boto3.client("cloudwatch", **KEYS).get_metric_statistics(
+        counted = aws_client("cloudwatch", aws.url).get_metric_statistics(
             Namespace="AWS/SageMaker",
             MetricName="NoCapacityInvocationFailures",
             Dimensions=[{"Name": "InferenceComponentName", "Value": "double"}],

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 
 from sm.settings import HERE
-from tests.support.aws import fake_aws
+from tests.support.aws import aws_client, fake_aws
 from tests.support.push_checkout import Checkout
 
 #: moto looks at the signature and the permissions of every call after these: the user, the policy, the key.
@@ -33,9 +32,7 @@ def documented_permissions() -> list[str]:
 
 
 def create_user_with(aws: str, actions: list[str]) -> dict[str, str]:
-    iam = boto3.client(
-        "iam", endpoint_url=aws, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
-    )
+    iam = aws_client("iam", aws, "us-east-1")
     # AWS lets everybody call GetCallerIdentity; moto does not. Moto does not check resources.
     allowed = {"Effect": "Allow", "Action": ["sts:GetCallerIdentity", *actions], "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})

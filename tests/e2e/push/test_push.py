@@ -8,11 +8,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import requests
 
-from tests.support.aws import ECR_PASSWORD, registry_config, running_registry
+from tests.support.aws import ECR_PASSWORD, aws_client, registry_config, running_registry
 from tests.support.push_checkout import Checkout, podman
 
 
@@ -23,13 +22,7 @@ def run_after_pull(pushing: Checkout, image: str, *command: str) -> str:
 
 
 def describe_repository(moto: str, region: str) -> dict[str, Any]:
-    ecr = boto3.client(
-        "ecr",
-        endpoint_url=f"http://{moto}",
-        region_name=region,
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-    )
+    ecr = aws_client("ecr", f"http://{moto}", region)
     (description,) = ecr.describe_repositories(repositoryNames=["trireme"])["repositories"]
     return dict(description)
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox
 from tests.support.raw_http import exchange
-from tests.support.runtime_client import runtime_client
 
 pytestmark = pytest.mark.core
 

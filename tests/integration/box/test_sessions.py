@@ -18,9 +18,9 @@ import pytest
 import requests
 import websocket
 
+from tests.support.aws import runtime_client
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.runtime_client import runtime_client
 from tests.support.tritons import ECHO_BODY, MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"

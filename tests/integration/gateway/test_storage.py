@@ -7,22 +7,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from chalicelib.failures import NoSuchObject
 from chalicelib.repository import ModelBucket, Repository, check_name
 from chalicelib.storage import Storage, check_key, may_name_object
 
 from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, StorageFailed, TooLarge
-from tests.support.aws import refusing_aws
-from tests.support.gateways import BUCKET, CREDENTIALS, FakeBucket
+from tests.support.aws import aws_client, refusing_aws
+from tests.support.gateways import BUCKET, FakeBucket
 
 
 def s3_client(address: str) -> Any:
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=2)
-    return boto3.client("s3", endpoint_url=f"http://{address}", config=config, **CREDENTIALS)
+    return aws_client("s3", f"http://{address}", connect_timeout=2)
 
 
 def test_an_object_is_read_completely_or_refused(cloud: FakeBucket) -> None:

@@ -7,11 +7,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
 import pytest
 import requests
 
-from tests.support.aws import fake_aws
+from tests.support.aws import aws_client, fake_aws
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.endpoint import MAX_INLINE_BYTES
 
@@ -27,15 +26,7 @@ class Account:
 
     @contextmanager
     def client(self, service: str) -> Iterator[Any]:
-        with closing(
-            boto3.client(
-                service,
-                endpoint_url=self.url,
-                region_name="eu-west-1",
-                aws_access_key_id="test",
-                aws_secret_access_key="test",
-            )
-        ) as client:
+        with closing(aws_client(service, self.url)) as client:
             yield client
 
     def set_next_result(self, data: str, is_failure: bool = False) -> None:

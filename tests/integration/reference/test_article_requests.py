@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from tests.integration.reference.article import JSON, picture, request
+from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox
-from tests.support.runtime_client import runtime_client
 
 pytestmark = pytest.mark.core
 

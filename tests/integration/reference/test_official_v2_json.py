@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox
 from tests.support.multi_model_endpoint import REQUEST_BODY as ECHO_REQUEST
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.runtime_client import runtime_client
 
 #: Triton's keys, in Triton's order.
 RESPONSE_KEYS = ["model_name", "model_version", "outputs"]

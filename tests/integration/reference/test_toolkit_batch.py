@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.aws import runtime_client
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
-from tests.support.runtime_client import runtime_client
 from tests.support.script_archives import write_script
 
 SCRIPT = """

@@ -16,8 +16,8 @@ import requests
 from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
+from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
-from tests.support.runtime_client import runtime_client
 
 
 def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.Response:

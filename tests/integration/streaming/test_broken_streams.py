@@ -15,10 +15,10 @@ import requests
 import websocket
 from botocore.exceptions import EventStreamError
 
+from tests.support.aws import runtime_client
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids, triton
-from tests.support.runtime_client import runtime_client
 from tests.support.tritons import ParallelModel
 
 #: Seconds that a stream may take, and after which a stream that has not ended counts as one without an end.
