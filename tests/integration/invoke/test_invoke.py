@@ -13,7 +13,7 @@ from PIL import Image, ImageChops
 
 from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, free_port
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, free_port
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.result_picture import CLASS_HEIGHT
 from trireme_tools.prepare.demo import prepare
@@ -26,7 +26,8 @@ def box(boxes: Boxes) -> RunningBox:
     """A box with the demo's models and the streaming client ``words``."""
     settings = Settings.read({})
     prepare(settings)
-    return boxes(settings.cache / "repository" / "cpu", ("streaming",))
+    words = (CLIENT_FOLDERS / "streaming" / "words" / "client.py").read_text()
+    return boxes(settings.cache / "repository" / "cpu", ({"words/client.py": words},))
 
 
 @pytest.fixture(params=["url", "endpoint"])
