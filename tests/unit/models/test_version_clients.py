@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sm.errors import Overloaded
 from sm.invocation import current
 from sm.models import version_clients
 from sm.models.holds import Holds, alone
@@ -14,10 +19,15 @@ from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare
 from sm.plugins.discovery import Found
+from sm.router.admission import FairGate
+from tests.support.boxes import wait_until
+from tests.support.invocations import Callers
 
 
 class Both:
     """A client that calls two models."""
+
+    name = "both"
 
     def required_models(self) -> tuple[str, ...]:
         return ("a", "b")
@@ -70,3 +80,31 @@ def test_a_client_that_asks_for_a_model_which_is_not_served_does_not_wait_for_it
     loader.start(Found({}, unserved={"late": unchecked}), CurrentModels(triton, models))
     assert models.hold("late", None) is None
     assert not models.known("late")
+
+
+def test_requests_that_wait_for_a_new_versions_client_use_the_share_of_its_name_alone(tmp_path: Path) -> None:
+    (tmp_path / "holds").mkdir()
+    go_on = threading.Event()
+    triton: Any = None
+
+    class SlowLoader(VersionLoader):
+        def create(self, first: Any, records: list[LoadRecord]) -> Any:
+            assert go_on.wait(60)
+            return SimpleNamespace(client=first, check=lambda: None)
+
+    records = LoadRecords(tmp_path / "models.json")
+    for name in ("a", "b", "alone"):
+        new = LoadRecord(name, "", f"id-{name}", name, {name: name}, folder="f", version="2")
+        records.put(replace(new, state=State.SERVES))
+    found: Any = {"both": Both()}
+    loader = SlowLoader(records)
+    models = Models(loader, Holds(tmp_path / "holds"))
+    loader.start(Found(found), CurrentModels(triton, models))
+    with Callers(FairGate(share=2, room=2), 10) as callers:
+        calls = [callers.call(lambda: models.use("both", current())) for _ in range(8)]
+        try:
+            wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
+            assert callers.call(lambda: models.use_model("alone", current())).result() is not None
+        finally:
+            go_on.set()
+    assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import NotReady
+from sm.errors import NotReady, Overloaded
+from sm.invocation import current
 from sm.models import found_clients
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
 from sm.plugins.discovery import Found, find_clients
+from sm.router.admission import FairGate
+from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton, write_client
+from tests.support.invocations import Callers
 
 CLIENT_OF_LATE_MODEL = """
 from sm.client.base import Client
@@ -98,3 +104,25 @@ def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
     loader.put(replace(loader.found, unserved=unserved))
     assert loader.load("late_client", None)
     assert loader.found is found_anew
+
+
+def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    class SlowTriton(ChangingTriton):
+        def metadata(self, model: str, version: str = "") -> ModelMetadata:
+            if self.models:
+                assert go_on.wait(60)
+            return super().metadata(model, version)
+
+    slow = SlowTriton()
+    models = Models(FoundLoader(build(tmp_path, slow)))
+    slow.models = {"late"}
+    with Callers(FairGate(share=2, room=2), 10) as callers:
+        calls = [callers.call(lambda: models.use("late_client", current())) for _ in range(8)]
+        try:
+            wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
+            assert callers.call(lambda: models.use("another", current())).result() is None
+        finally:
+            go_on.set()
+    assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}
