@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -376,8 +376,6 @@ class Classifier:
         is_line: bool = False,
     ) -> ModelRequest | LinesRequest:
         models, headers = self.models, message.headers
-        body_type = headers.get("content-type", JSON)
-        content_type, kind = media_type(body_type), kind_of(body_type)
         in_headers = TARGET_MODEL in headers or CUSTOM_ATTRIBUTES in headers
         address = read_address(message) if in_headers or message.query or message.model else NO_ADDRESS
         name, version = address.model or self.default_model, address.version
@@ -387,50 +385,61 @@ class Classifier:
             raise models.explain(message.model)
         client = None if served is None else served.client
         if (
-            body_type == JSON
+            headers.get("content-type", JSON) == JSON
             and self.inference_type == "infer"
             and not is_line
             and STARTS_AS_DISPATCH.match(message.body)
             and (client is None or not client.payload.takes_bodies)
             and "content-encoding" not in headers
         ):
-            # Nearly all requests: none of the rules below finds another form.
+            # Nearly all requests: no other rule finds another form.
             members = read_members(message.body)
             model = message.model or members.get("modelname") or name
             if model != name:
                 served = models.use(model, invocation)
             return self._dispatch_request(message, model, served, address, members, session, None)
-        takes_json, body = kind == JSON, JsonBody(message.body, is_line)
 
-        def dispatch(members: Mapping[str, Any], call: PipelineCall | None = None) -> DispatchRequest:
+        def dispatch(members: Mapping[str, Any], call: PipelineCall | None) -> DispatchRequest:
             model = message.model or members.get("modelname") or name
             found = served if model == name else models.use(model, invocation)
             return self._dispatch_request(message, model, found, address, members, session, limit, call)
 
+        return self._find_form(message, name, version, served, session, dispatch, is_line)
+
+    def _find_form(
+        self,
+        message: Message,
+        name: str,
+        version: str,
+        served: Served | None,
+        session: Session | None,
+        dispatch: Callable[[Mapping[str, Any], PipelineCall | None], DispatchRequest],
+        is_line: bool,
+    ) -> ModelRequest | LinesRequest:
+        """Find the form of a body that does not begin as nearly all do: the first rule that fits."""
+        body, client = JsonBody(message.body, is_line), None if served is None else served.client
+        body_type = message.headers.get("content-type", JSON)
+        content_type, kind = media_type(body_type), kind_of(body_type)
         if client is not None and client.payload.takes_bodies:
             # Such a client gets every body unchanged, except a dispatch request that names a model.
-            if takes_json and body.is_dispatch(naming_model=True):
-                return dispatch(body.dispatch_members())
-            return dispatch({"payload": RawRecord(message.body, content_type)})
+            if kind == JSON and body.is_dispatch(naming_model=True):
+                return dispatch(body.dispatch_members(), None)
+            return dispatch({"payload": RawRecord(message.body, content_type)}, None)
         if kind == JSON_LINES:
             most = self.max_records
             return LinesRequest(message, session, None if most is None else RecordLimit(most))
-        if BINARY in message.headers.get("content-type", "").lower():
+        if BINARY in body_type.lower():
             return TritonRequest(message, name, version, is_binary=True)
+        is_plain = served is not None and client is None
         coding = message.headers.get("content-encoding", "").strip().lower()
         if coding in COMPRESSIONS:
-            if served is not None and client is None:
+            if is_plain:
                 return TritonRequest(message, name, version)  # Triton decompresses it.
             raise UnsupportedType(
                 f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
             )
-        unnamed = not headers.get("content-type")
-        if client is not None and (unnamed or not takes_json):
-            sent = OCTET_STREAM if unnamed else content_type
-            accepted = client.payload.content_types
-            taken = sent if sent in accepted else choose_kind(sent, message.body, accepted)
-            if taken:
-                return dispatch({"payload": RawRecord(message.body, taken, parse(body_type).parameters)})
+        if client is not None and (record := raw_record(message, client)) is not None:
+            return dispatch({"payload": record}, None)
         takes_json = is_json(kind)  # application/vnd.x+json, if the client does not take it itself
         if self.inference_type == "infer":
             if body.has_inputs():
@@ -441,18 +450,10 @@ class Classifier:
         elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
             return TritonRequest(message, name, version, "generate" if is_line else self.inference_type)
         if takes_json:
-            return dispatch(body.dispatch_members())
-        if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):
-            raise UnsupportedType(
-                f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
-                f"curl sends it with -H 'Content-Type: {JSON}'"
-            )
-        if served is not None and client is None:
-            raise UnsupportedType(
-                f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
-            )
+            return dispatch(body.dispatch_members(), None)
+        check_type(message, body, is_plain)
         # The client's own error says which types it takes.
-        return dispatch({"payload": RawRecord(message.body, content_type)})
+        return dispatch({"payload": RawRecord(message.body, content_type)}, None)
 
     def _dispatch_request(
         self,
@@ -507,6 +508,31 @@ class Classifier:
             accept_header=accept,
             path="payload" if call is None else "inputs",
             pipeline=call,
+        )
+
+
+def raw_record(message: Message, client: Client) -> RawRecord | None:
+    """Return a body as a record, if it is of a type that the client takes; JSON is read as a request."""
+    body_type = message.headers.get("content-type", "")
+    content_type = media_type(body_type) if body_type else OCTET_STREAM
+    if body_type and kind_of(body_type) == JSON:
+        return None
+    accepted = client.payload.content_types
+    taken = content_type if content_type in accepted else choose_kind(content_type, message.body, accepted)
+    return RawRecord(message.body, taken, parse(body_type or JSON).parameters) if taken else None
+
+
+def check_type(message: Message, body: JsonBody, is_plain: bool) -> None:
+    """Refuse a body that is not JSON by its type, and for which there is no client to say so itself."""
+    if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):
+        content_type = media_type(message.headers.get("content-type", JSON))
+        raise UnsupportedType(
+            f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
+            f"curl sends it with -H 'Content-Type: {JSON}'"
+        )
+    if is_plain:
+        raise UnsupportedType(
+            f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
         )
 
 
