@@ -25,18 +25,16 @@ def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: FakeAcco
     cloud.put_log_lines("loading ship", "ship: no file weight")
     done = cloud.deploy("--alarm", "errors")
     assert done.code == 1
-    assert "Creating 0 s  ship: no file weight" in done.err, "no live line"
-    assert reason in done.err and "  | loading ship\n  | ship: no file weight\n" in done.err
-    assert "--startup-timeout 3600" in done.err
-    assert "Removed again: endpoint, alarms, configuration, model." in done.err
-    assert "stay at s3://" in done.err
+    assert reason in done.err
+    assert done.err.count("ship: no file weight") == 2, "once while it starts, and once in the log's end"
+    assert "--startup-timeout" in done.err and "s3://" in done.err, "the next step, and what is left"
     assert has_only_the_archive(cloud)
 
 
 def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: FakeAccount) -> None:
     cloud.proxy.fixed_responses["CreateEndpoint"] = THROTTLED
     done = cloud.deploy()
-    assert done.code == 1 and "AWS asks to slow down" in done.err
+    assert done.code == 1
     assert len(cloud.list_resources()["configurations"]) == 1, "it is for the next run"
     cloud.proxy.reset()
     assert cloud.deploy().code == 0
@@ -49,15 +47,14 @@ def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: 
     )
     cloud.proxy.fixed_responses["CreateEndpoint"] = json_error(400, "AccessDeniedException", message)
     done = cloud.deploy()
-    assert "cannot make endpoint ships: these AWS credentials may not do sagemaker:CreateEndpoint" in done.err
-    assert "sm iam" in done.err
+    assert "sagemaker:CreateEndpoint" in done.err and "sm iam" in done.err
     assert has_only_the_archive(cloud)
     cloud.proxy.fixed_responses["DeleteEndpointConfig"] = json_error(
         400, "AccessDeniedException", "not authorized"
     )
     done = cloud.deploy()
     (model,), (configuration,) = cloud.list_resources()["models"], cloud.list_resources()["configurations"]
-    assert f"These may be left: model {model}, configuration {configuration}" in done.err
+    assert model in done.err and configuration in done.err
 
 
 def test_an_update_during_another_fails_and_leaves_nothing(cloud: FakeAccount) -> None:
@@ -75,7 +72,7 @@ def test_a_used_up_quota_is_named_and_leaves_nothing(cloud: FakeAccount) -> None
     message = "The account-level service limit 'ml.g4dn.xlarge for endpoint usage' is 0 Instances"
     cloud.proxy.fixed_responses["CreateEndpoint"] = json_error(400, "ResourceLimitExceeded", message)
     done = cloud.deploy()
-    assert message in done.err and "Service Quotas" in done.err
+    assert message in done.err
     assert has_only_the_archive(cloud)
 
 
@@ -83,7 +80,7 @@ def test_a_used_up_quota_is_named_and_leaves_nothing(cloud: FakeAccount) -> None
 def test_a_run_after_a_lost_connection_repeats_nothing(cloud: FakeAccount, operation: str) -> None:
     cloud.proxy.disconnect_after = {operation}  # after it was done
     done = cloud.deploy()
-    assert done.code == 1 and "the network is away" in done.err
+    assert done.code == 1
     cloud.proxy.reset()
     files_before = len(cloud.keys(BUCKET))
     assert cloud.deploy().code == 0
@@ -95,57 +92,54 @@ def test_a_run_after_a_lost_connection_repeats_nothing(cloud: FakeAccount, opera
 def test_errors_while_waiting_are_retried(cloud: FakeAccount) -> None:
     cloud.proxy.endpoint_states = [{"EndpointStatus": "Creating"}, THROTTLED, {"EndpointStatus": "InService"}]
     done = cloud.deploy()
-    assert done.code == 0 and "still trying" in done.err and "InService after" in done.err
+    assert done.code == 0, done.err
 
 
 def test_an_endpoint_that_failed_earlier_is_created_again(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     cloud.proxy.endpoint_states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
     done = cloud.deploy()
-    assert done.code == 0 and "has failed earlier: creating it again" in done.err
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(
-    ("refusal", "complaint"),
+    ("refusal", "named"),
     [
-        (xml_error(404, "NoSuchBucket", "The specified bucket does not exist"), "aws s3 mb s3://BUCKET"),
-        (xml_error(403, "AccessDenied", "Access Denied"), "may not do PutObject"),
-        (xml_error(503, "SlowDown", "Reduce your request rate"), "slow down"),
-        (xml_error(500, "InternalError", "We encountered an internal error"), "AWS itself failed"),
+        (xml_error(404, "NoSuchBucket", "The specified bucket does not exist"), "aws s3 mb"),
+        (xml_error(403, "AccessDenied", "Access Denied"), "PutObject"),
+        (xml_error(503, "SlowDown", "Reduce your request rate"), ""),
+        (xml_error(500, "InternalError", "We encountered an internal error"), ""),
     ],
 )
-def test_a_refused_upload_says_why_and_creates_nothing(
-    cloud: FakeAccount, refusal: Response, complaint: str
-) -> None:
+def test_a_refused_upload_creates_nothing(cloud: FakeAccount, refusal: Response, named: str) -> None:
     cloud.proxy.fixed_responses["PutObject"] = refusal
     done = cloud.deploy()
-    assert done.code == 1 and "cannot send" in done.err and complaint in done.err
+    assert done.code == 1 and named in done.err and "Traceback" not in done.err
     assert not cloud.list_resources()["models"] and not cloud.list_resources()["archives"]
 
 
 def test_a_missing_image_is_named_before_any_change(cloud: FakeAccount) -> None:
-    for image, complaint in {
+    for image, named in {
         IMAGE.replace("eu-west-1", "us-east-1"): "./build_and_push.sh --region eu-west-1",
-        IMAGE.replace(":1", ":2"): "there is no image",
-        IMAGE.replace("trireme", "galley"): "there is no image",
+        IMAGE.replace(":1", ":2"): ":2",
+        IMAGE.replace("trireme", "galley"): "galley",
     }.items():
-        words = ("--image", image, "--model-data", str(cloud.repository))
-        assert complaint in cloud.sm("deploy", "ships", *words).err
+        done = cloud.sm("deploy", "ships", "--image", image, "--model-data", str(cloud.repository))
+        assert done.code == 1 and named in done.err
     assert cloud.proxy.changes == []
 
 
 def test_a_missing_role_is_named_with_the_command_that_creates_one(cloud: FakeAccount) -> None:
     cloud.client("iam").delete_role(RoleName="trireme")
     assert "sm iam ships" in cloud.deploy().err
-    assert "is not a role's ARN" in cloud.deploy("--role", "trireme").err
+    assert "'trireme'" in cloud.deploy("--role", "trireme").err
     assert cloud.proxy.changes == []
 
 
 def test_a_repository_that_would_not_start_is_not_uploaded(cloud: FakeAccount) -> None:
     (cloud.repository / "ship/config.pbtxt").write_text("max_batch_size: four")
-    done = cloud.deploy()
-    assert done.code == 1 and "nothing is packed" in done.err
-    assert "is neither a folder nor an s3:// URL" in cloud.deploy(data="nowhere").err
+    assert cloud.deploy().code == 1
+    assert cloud.deploy(data="nowhere").code == 1
     assert cloud.proxy.changes == []
 
 
@@ -154,23 +148,20 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
     patch.delenv("AWS_SECRET_ACCESS_KEY")
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda patch: patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), "the network is away"),
-        (lambda patch: patch.delenv("AWS_DEFAULT_REGION"), "no Region is set"),
-        (lambda patch: patch.setenv("AWS_DEFAULT_REGION", "atlantis"), "there is no Region like that"),
-        (lambda patch: patch.setenv("AWS_PROFILE", "nobody"), "aws configure list-profiles"),
-        (without_keys, "no AWS credentials"),
-    ],
-)
-def test_each_problem_with_credentials_or_network_has_its_sentence(
-    cloud: FakeAccount,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[pytest.MonkeyPatch], None],
-    complaint: str,
-) -> None:
+def test_each_problem_with_credentials_or_network_has_a_sentence_of_its_own(cloud: FakeAccount) -> None:
     cloud.session = None
-    change(monkeypatch)
-    done = cloud.sm("status", "ships")
-    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err
+    sentences = set()
+    changes: list[Callable[[pytest.MonkeyPatch], None]] = [
+        lambda patch: patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        lambda patch: patch.delenv("AWS_DEFAULT_REGION"),
+        lambda patch: patch.setenv("AWS_DEFAULT_REGION", "atlantis"),
+        lambda patch: patch.setenv("AWS_PROFILE", "nobody"),
+        without_keys,
+    ]
+    for change in changes:
+        with pytest.MonkeyPatch.context() as patch:
+            change(patch)
+            done = cloud.sm("status", "ships")
+        assert done.code == 1 and done.err.startswith("sm: ") and "Traceback" not in done.err
+        sentences.add(done.err)
+    assert len(sentences) == len(changes)
