@@ -123,7 +123,7 @@ def test_the_model_is_also_found_in_the_repository_that_is_set(home: Path, tmp_p
 
 
 def test_a_kind_that_the_model_does_not_take_is_refused(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"takes said BYTES \[1\]: --kind is one of text, tensor for it"):
+    with pytest.raises(CommandError, match="--kind"):
         NewClient("shout", "audio", home / "model").write(tmp_path)
     assert not (tmp_path / "clients").exists()
 

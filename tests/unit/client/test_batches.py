@@ -184,7 +184,6 @@ def test_a_record_that_waited_in_vain_runs_alone() -> None:
 def test_a_bad_record_fails_alone(callers: Callers) -> None:
     answers = callers.call("a", "bad", "c", "d").result(SECONDS)
     assert isinstance(answers[1], BadInput)
-    assert "payload.text" in str(answers[1])
     assert [answers[0], *answers[2:]] == ["A", "C", "D"]
     # Halves are tried, so most others still have company.
     assert callers.client.together == [["a", "bad", "c", "d"], ["a", "bad"], ["c", "d"]]
@@ -206,10 +205,9 @@ def test_a_model_with_state_is_not_called_again_for_records_that_failed_together
         assert (len(callers.client.together), callers.client.alone) == (1, [])
 
 
-def test_a_client_that_returns_too_few_results_fails_and_says_both_numbers(callers: Callers) -> None:
+def test_a_client_that_returns_too_few_results_fails(callers: Callers) -> None:
     answers = callers.call("few", "b", "c").result(SECONDS)
     assert [type(answer).__base__ for answer in answers] == [ClientFailed] * 3
-    assert "2 results for 3 records" in str(answers[0])
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_budget_counts_the_scaled_size(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(TooLarge):
         decode(content)
     small = decode(content, (400, 300))
-    with pytest.raises(TooLarge, match="at most 0 MiB"):
+    with pytest.raises(TooLarge):
         decode(content, (401, 300))
     assert small.shape == (300, 400, 3)
 

@@ -11,5 +11,5 @@ from sm.http.s3 import S3Uri
     "text", ["", "pets/cats", "s3://", "s3:///key", "https://pets/cats", "S3://pets/cats"]
 )
 def test_text_that_is_no_s3_uri_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an S3 address: s3://BUCKET/KEY"):
+    with pytest.raises(ValueError, match="s3://BUCKET/KEY"):
         S3Uri.parse(text)

@@ -198,9 +198,7 @@ def test_an_answer_that_the_client_encoded_is_sent_as_it_is() -> None:
 
 def test_the_error_for_bytes_in_a_result_names_their_position() -> None:
     result = {"label": np.array([b"cat"], object)}
-    with pytest.raises(
-        ClientFailed, match=r"result of 'm' cannot be sent: result\.label\[0\] is bytes"
-    ) as caught:
+    with pytest.raises(ClientFailed, match=r"result\.label\[0\]") as caught:
         write(request(), result)
     results = json.loads(write_all(request(many=True, records=[1, 2]), result, 1).read())["result"]
     assert results == [{"error": caught.value.sentence, "code": "client_failed"}, 1]
