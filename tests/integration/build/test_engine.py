@@ -172,7 +172,7 @@ def test_engines_are_not_ordered_without_inputs_to_compare_them_on(
 ) -> None:
     folder = builder.build(BuildRequest("tiny", "cpu", out, source))
     model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", read_config(folder), b"")
-    with pytest.raises(CommandError, match="tiny"):
+    with pytest.raises(CommandError, match="--calibration"):
         order_engines(model, Settings.read({}), apply=True)
 
 

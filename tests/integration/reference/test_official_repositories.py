@@ -121,7 +121,9 @@ def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(open_box: MultiModelEndpoint)
         config.write(KIND_GPU)
     assert open_box.load("resnet", url).status_code == 200
     assert open_box.invoke("resnet").json()["outputs"][0]["data"] == [1.0, 2.0]
-    assert '"level":"warning"' in next(line for line in open_box.box.log.open() if "KIND_GPU" in line)
+    assert '"level":"warning"' in next(
+        line for line in open_box.box.log.read_text().splitlines() if "KIND_GPU" in line
+    )
     assert "KIND_GPU" in (Path(url) / "config.pbtxt").read_text()
     open_box.unload("resnet")
 
