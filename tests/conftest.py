@@ -31,7 +31,7 @@ LONG_GROUPS = (
     "push",
     "contract",
     "triton",
-    "tests/integration/box/test_multi_model.py",
+    "multi-model box",
     "tests/integration/server/test_fetch_at_start.py",
     "gateway",
     "demo box",
@@ -94,8 +94,9 @@ SHARED = {
         for name in ("official_control", "official_v2_errors", "official_v2_json")
     ),
     "push": ("e2e/push",),
+    "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),
     "small box": tuple(
-        f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "v2")
+        f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "sessions", "v2")
     ),
     "streaming": ("integration/streaming",),
     "triton": ("integration/triton",),

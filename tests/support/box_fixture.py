@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,15 +14,12 @@ from tests.support.tritons import MODELS, Model
 
 #: Shared boxes that run at once in a process of tests; the one used longest ago is stopped for the next.
 MAX_SHARED = 3
-#: A repository, names of :data:`tests.support.tritons.MODELS`, models by name, or the box's default repository.
-ModelSource = Path | Iterable[str] | Mapping[str, Model] | None
+#: A repository; names of :data:`tests.support.tritons.MODELS`; models, or ensembles' configurations, by name; or the
+#: box's default repository.
+ModelSource = Path | Iterable[str] | Mapping[str, Model | str] | None
 #: Names of folders in ``client_folders``, other folders, and the text of files by their path.
 ClientSource = str | Path | Mapping[str, str]
-#: By mode: the settings that it is made of. ``{folder}`` is the box's folder.
-MODES = {
-    "": {},
-    "multi-model": {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": "{folder}/models"},
-}
+Mode = Literal["single", "multi-model"]
 
 
 class Boxes:
@@ -36,7 +34,7 @@ class Boxes:
         models: ModelSource = None,
         clients: Iterable[ClientSource] = (),
         *,
-        mode: str = "",
+        mode: Mode = "single",
         arguments: str = "",
         **settings: str,
     ) -> RunningBox:
@@ -49,7 +47,7 @@ class Boxes:
         Args:
             models: The models in ``model`` of the box's folder, or a repository.
             clients: What is served besides the built-in clients.
-            mode: A key of :data:`MODES`.
+            mode: ``multi-model``: without models, and with archives in ``models`` of the box's folder.
             arguments: The command-line arguments of ``serve``.
             settings: Environment variables.
         """
@@ -70,7 +68,7 @@ class Boxes:
         models: ModelSource = None,
         clients: Iterable[ClientSource] = (),
         *,
-        mode: str = "",
+        mode: Mode = "single",
         arguments: str = "",
         command_prefix: str = "",
         folder: Path | None = None,
@@ -98,7 +96,7 @@ class Boxes:
         self, models: ModelSource = None, clients: Iterable[ClientSource] = (), **settings: str
     ) -> str:
         """Start a box that must end with status 1, and return its log."""
-        box = self._start(models, clients, settings, mode="", arguments="")
+        box = self._start(models, clients, settings, mode="single", arguments="")
         try:
             assert box.process.wait(WAIT_TIMEOUT_S) == 1, box.log.read_text()[-4000:]
         finally:
@@ -114,7 +112,7 @@ class Boxes:
         models: ModelSource,
         clients: Iterable[ClientSource],
         settings: Mapping[str, str],
-        mode: str,
+        mode: Mode,
         arguments: str,
         command_prefix: str = "",
         folder: Path | None = None,
@@ -122,9 +120,15 @@ class Boxes:
         folder = folder or self._new_folder("box")
         (folder / "notes").mkdir(exist_ok=True)  # of the models that leave notes
         folders = tuple(self._client_folder(folder, source) for source in clients)
-        mode_settings = {name: value.format(folder=folder) for name, value in MODES[mode].items()}
+        if mode == "multi-model":
+            (folder / "models").mkdir(exist_ok=True)
+            own_settings = {
+                "SAGEMAKER_MULTI_MODEL": "true",
+                "TRIREME_MODEL_ARCHIVES": str(folder / "models"),
+            }
+            settings = {**own_settings, **settings}
         repository = write_models(models, folder / "model")
-        return start_box(folder, repository, folders, command_prefix, arguments, **mode_settings, **settings)
+        return start_box(folder, repository, folders, command_prefix, arguments, **settings)
 
     @staticmethod
     def _client_folder(folder: Path, source: ClientSource) -> Path:
@@ -145,7 +149,11 @@ def write_models(models: ModelSource, repository: Path) -> Path | None:
         return models
     by_name = models if isinstance(models, Mapping) else {name: MODELS[name] for name in models}
     for name, model in by_name.items():
-        model.write(repository / name)
+        if isinstance(model, Model):
+            model.write(repository / name)
+        else:
+            (repository / name / "1").mkdir(parents=True)
+            (repository / name / "config.pbtxt").write_text(model)
     return repository
 
 

@@ -21,8 +21,8 @@ REQUEST_BODY = ECHO_REQUEST
 class MultiModelEndpoint:
     """A box in multi-model mode, and SageMaker's calls to it."""
 
-    def __init__(self, box: RunningBox, platform: ArchiveFolder) -> None:
-        self.box, self.platform, self.url = box, platform, box.url
+    def __init__(self, box: RunningBox) -> None:
+        self.box, self.platform, self.url = box, ArchiveFolder(box.folder / "models"), box.url
         #: Sent with :meth:`request`, which has the key of a box with restricted routes.
         self.key: dict[str, str] = {}
 
@@ -107,4 +107,4 @@ def running_endpoint(
     platform = ArchiveFolder(folder / "models")
     variables |= {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(platform.home)}
     with running_box(folder, None, True, clients, command_prefix, **variables) as box:
-        yield MultiModelEndpoint(box, platform)
+        yield MultiModelEndpoint(box)

@@ -16,11 +16,10 @@ import pytest
 
 from sm.server.access import keys
 from tests.support import pages
-from tests.support.boxes import CLIENTS, RunningBox, free_port, running_box
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, free_port
 
 ORIGIN = "https://app.example.com"
-PROBE_CLIENTS, STREAMING_CLIENTS = CLIENTS.parent / "platform", CLIENTS.parent / "streaming"
 #: The documentation's commands: they make the files, start the box and call it.
 PAGE = "run/expose-the-port.md"
 (MAKE_COMMANDS, CALL_COMMANDS), (START_COMMAND, INVOKE_COMMAND) = (
@@ -82,10 +81,8 @@ def read_error(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
+def locked(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
     folder = tmp_path_factory.mktemp("locked")
-    for name in ("echo", "counts"):
-        MODELS[name].write(folder / "model" / name)
     pages.run_commands(MAKE_COMMANDS, folder, port=0)
     variables: dict[str, Any] = dict(word.split("=", 1) for word in shlex.split(START_COMMAND) if "=" in word)
     for name in ("TRIREME_TLS_CERTIFICATE", "TRIREME_TLS_KEY", "TRIREME_API_KEYS_FILE"):
@@ -96,10 +93,9 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
         file.write(keys.format_line("dora", other_key) + "\n")
     tls_port, page_port = free_port(), free_port()
     variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(PROBE_CLIENTS, STREAMING_CLIENTS),
+    with boxes.own(
+        ("echo", "counts"),
+        ("platform", "streaming"),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_TLS_PORT=str(tls_port),

@@ -21,80 +21,68 @@ from sm.server.startup import prepare_access
 from sm.server.supervisor import nginx as front
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
-from tests.support.boxes import free_port, log_of_failed_start
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import free_port
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    return tmp_path / "model"
-
-
-def start_error(folder: Path, repository: Path, **variables: str) -> str:
+def start_error(boxes: Boxes, **variables: str) -> str:
     """Start a box that must fail; return its one error sentence."""
-    (line,) = log_of_failed_start(
-        folder, repository, (), TRIREME_TLS_PORT=str(free_port()), **variables
-    ).splitlines()
+    (line,) = boxes.failed_start(("echo",), **variables).splitlines()
     return str(json.loads(line)["message"])
 
 
-def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, repository: Path) -> None:
+def test_a_certificate_or_key_file_that_cannot_be_used_stops_the_start(boxes: Boxes, tmp_path: Path) -> None:
     certificate, _ = certificate_files.write(tmp_path, "one")
     _, key = certificate_files.write(tmp_path, "other")
+    port = str(free_port())
     sentence = start_error(
-        tmp_path, repository, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key)
+        boxes, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key), TRIREME_TLS_PORT=port
     )
-    assert sentence == f"TLS: the key {key} does not belong to the certificate {certificate}."
+    assert str(certificate) in sentence
+    assert str(key) in sentence
+    missing = str(tmp_path / "none")
+    assert missing in start_error(boxes, TRIREME_API_KEYS_FILE=missing, TRIREME_TLS_PORT=port)
 
 
-def test_a_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path, repository: Path) -> None:
-    sentence = start_error(tmp_path, repository, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
-    assert sentence == f"TRIREME_API_KEYS_FILE: {tmp_path}/none cannot be read: No such file or directory."
-
-
-def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, repository: Path) -> None:
+def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(boxes: Boxes, tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
     with socket.create_server(("0.0.0.0", 0)) as listener:
-        port = listener.getsockname()[1]
-        log = log_of_failed_start(
-            tmp_path,
-            repository,
-            TRIREME_TLS_PORT=str(port),
+        port = str(listener.getsockname()[1])
+        log = boxes.failed_start(
+            ("echo",),
+            TRIREME_TLS_PORT=port,
             TRIREME_TLS_CERTIFICATE=str(certificate),
             TRIREME_TLS_KEY=str(key),
         )
-    assert (
-        f"Port {port} cannot be opened (Address already in use): stop what listens there, or set TRIREME_TLS_PORT"
-        in log
-    )
+    assert port in log
+    assert "TRIREME_TLS_PORT" in log
+
+
+TLS_FILES = {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k"}
 
 
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    "variables",
     [
-        ({"TRIREME_TLS_CERTIFICATE": "/c"}, "belong together"),
-        ({"TRIREME_TLS_KEY": "/k"}, "belong together"),
-        (
-            {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k", "TRIREME_TLS_PORT": "8080"},
-            "TRIREME_TLS_PORT=8080 is the port without TLS too",
+        {"TRIREME_TLS_CERTIFICATE": "/c"},
+        {"TRIREME_TLS_KEY": "/k"},
+        {"TRIREME_TLS_PORT": "8080", **TLS_FILES},
+        {"TRIREME_RATE_LIMIT": "5"},
+        *(
+            {"TRIREME_CORS_ORIGINS": origins}
+            for origins in ("*", "https://a.example/path", 'https://a.example" 1; evil', "null")
         ),
-        ({"TRIREME_RATE_LIMIT": "5"}, "set TRIREME_API_KEYS_FILE"),
-        ({"TRIREME_CORS_ORIGINS": "*"}, "TRIREME_CORS_ORIGINS='\\*' is not a list of origins"),
-        ({"TRIREME_CORS_ORIGINS": "https://a.example/path"}, "is not a list of origins"),
-        ({"TRIREME_CORS_ORIGINS": 'https://a.example" 1; evil'}, "is not a list of origins"),
-        ({"TRIREME_CORS_ORIGINS": "null"}, "is not a list of origins"),
     ],
 )
-def test_contradictory_or_invalid_settings_are_refused(variables: dict[str, str], sentence: str) -> None:
-    with pytest.raises(StartError, match=sentence):
+def test_contradictory_or_invalid_settings_are_refused_by_name(variables: dict[str, str]) -> None:
+    with pytest.raises(StartError, match=next(iter(variables))):
         Settings.read(variables)
 
 
 @pytest.mark.parametrize(
     "variables",
     [
-        {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k"},
+        TLS_FILES,
         {"TRIREME_API_KEYS_FILE": "/keys"},
         {"TRIREME_CORS_ORIGINS": "https://a.example"},
     ],
@@ -102,11 +90,11 @@ def test_contradictory_or_invalid_settings_are_refused(variables: dict[str, str]
 def test_without_nginx_no_box_starts_unprotected(
     variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StartError, match=f"{next(iter(variables))} works only with nginx"):
+    with pytest.raises(StartError, match=next(iter(variables))):
         front.find_nginx(Settings.read({**variables, "TRIREME_NGINX": "off"}))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
-    with pytest.raises(StartError, match="There is no nginx on PATH"):
+    with pytest.raises(StartError, match="nginx"):
         front.find_nginx(Settings.read(variables))
 
 
@@ -127,9 +115,7 @@ def test_the_copy_of_the_certificate_is_readable_by_its_owner_only(tmp_path: Pat
 def test_a_certificate_that_callers_will_refuse_is_served_with_a_warning(
     tmp_path: Path, certificate: dict[str, Any], reason: str
 ) -> None:
-    warning = install(tmp_path, certificate_files.write(tmp_path, **certificate))
-    assert "callers will refuse" in warning
-    assert reason in warning
+    assert reason in install(tmp_path, certificate_files.write(tmp_path, **certificate))
 
 
 def test_a_certificate_is_accepted_with_and_without_its_chain(tmp_path: Path) -> None:
@@ -142,13 +128,13 @@ def test_a_certificate_is_accepted_with_and_without_its_chain(tmp_path: Path) ->
     certificate.write_bytes(certificate.read_bytes() + authority.read_bytes())
     assert install(tmp_path, (certificate, key)) == ""
     certificate.write_bytes(authority.read_bytes() + certificate.read_bytes())
-    with pytest.raises(CertificateError, match="does not belong"):
+    with pytest.raises(CertificateError):
         install(tmp_path, (certificate, key))
 
 
 def test_a_certificate_key_that_is_too_short_is_refused(tmp_path: Path) -> None:
     files = certificate_files.write(tmp_path, key=rsa.generate_private_key(65537, 1024))
-    with pytest.raises(CertificateError, match=r"box\.pem cannot be used: ee key too small"):
+    with pytest.raises(CertificateError, match=r"box\.pem"):
         install(tmp_path, files)
 
 
@@ -181,16 +167,16 @@ def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) 
     settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
     warnings = prepare_access(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 71))
     for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
-        assert warning == f"{name}: the Triton ports that it opens have neither TLS nor API keys"
+        assert name in warning
 
 
 def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_them(tmp_path: Path) -> None:
     box = Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
     settings = Settings(triton_ports="all")
-    with pytest.raises(StartError, match=r"Triton 2\.51, which has known security holes"):
+    with pytest.raises(StartError, match=r"2\.51"):
         prepare_access(settings, box, (2, 51))
     assert prepare_access(settings, box, (2, 71)) == []
     for opening in (Settings(triton_ports="all-with-known-holes"), Settings(allow_grpc=True)):
         (warning,) = prepare_access(opening, box, (2, 51))
-        assert "Triton 2.51, which has known security holes" in warning
+        assert "2.51" in warning
     assert prepare_access(Settings(), box, (2, 51)) == []

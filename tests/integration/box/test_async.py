@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 import requests
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.tritons import MODELS, Model
 
-CLIENTS = CLIENT_FOLDERS / "patient"
 #: Longer than the default time-outs of gunicorn, nginx and the box, which are a minute or less.
 LONG_S = 63
 SLOW_MODEL_REQUEST = {
@@ -23,42 +21,33 @@ SLOW_MODEL_REQUEST = {
 }
 
 
-def request_body(stage: str) -> bytes:
-    return json.dumps({"modelname": "patient", "payload": {"seconds": LONG_S, "how": stage}}).encode()
+@dataclass(frozen=True)
+class TwoInstances(Model):
+    def config(self) -> str:
+        return f"{super().config()}instance_group [{{count: 2, kind: KIND_CPU}}]\n"
 
 
 @pytest.mark.exhaustive
-def test_a_request_may_take_longer_than_a_minute_in_any_part_of_the_box(tmp_path: Path) -> None:
-    MODELS["slow"].write(tmp_path / "model" / "slow")
-    config = tmp_path / "model" / "slow" / "config.pbtxt"
-    config.write_text(config.read_text() + "instance_group [{count: 2, kind: KIND_CPU}]\n")
-    (tmp_path / "notes").mkdir()
-    with running_box(
-        tmp_path,
-        tmp_path / "model",
-        clients=(CLIENTS,),
+def test_a_request_may_take_longer_than_a_minute_in_any_part_of_the_box(boxes: Boxes) -> None:
+    slow = MODELS["slow"]
+    with boxes.own(
+        {"slow": TwoInstances(slow.answer, slow.inputs, slow.outputs, slow.max_batch_size)},
+        ("patient",),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="patient",
         SAGEMAKER_MODEL_SERVER_TIMEOUT="3600",
         SAGEMAKER_MODEL_SERVER_WORKERS="3",
     ) as box:
 
-        def post(path: str, body: bytes) -> requests.Response:
-            headers = {"Content-Type": "application/json"}
-            return requests.post(box.url + path, data=body, headers=headers, timeout=300)
+        def post(path: str, body: object) -> requests.Response:
+            return requests.post(box.url + path, json=body, timeout=300)
 
+        workers, stages = box.workers(), ("locked", "asleep", "triton")
         with ThreadPoolExecutor(4) as executor:
-            client_responses = {
-                stage: executor.submit(post, "/invocations", request_body(stage))
-                for stage in ("locked", "asleep", "triton")
-            }
-            triton_response = executor.submit(
-                post, "/v2/models/slow/infer", json.dumps(SLOW_MODEL_REQUEST).encode()
-            )
-            for stage, response in client_responses.items():
-                assert response.result().json().get("result") == stage, response.result().text
-            assert triton_response.result().status_code == 200, triton_response.result().text
-        assert has_no_worker_timeout(box)
-
-
-def has_no_worker_timeout(box: RunningBox) -> bool:
-    return "WORKER TIMEOUT" not in box.log.read_text()
+            bodies = [
+                {"modelname": "patient", "payload": {"seconds": LONG_S, "how": stage}} for stage in stages
+            ]
+            answers = [executor.submit(post, "/invocations", body) for body in bodies]
+            of_triton = executor.submit(post, "/v2/models/slow/infer", SLOW_MODEL_REQUEST).result()
+        assert [answer.result().json().get("result") for answer in answers] == list(stages)
+        assert of_triton.status_code == 200, of_triton.text
+        assert box.workers() == workers

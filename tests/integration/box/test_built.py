@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ from tritonclient.grpc import model_config_pb2
 from sm.repository import problems
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.sm_command import run_sm
 
 #: Minutes of building; tests/integration/build builds small graphs for every target.
@@ -39,11 +39,10 @@ def repositories(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def built_box(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+@pytest.fixture
+def built_box(boxes: Boxes, repositories: Path) -> RunningBox:
     """A box with the models built for ``cpu``: the wheel's Triton has no backend for the other target."""
-    with running_box(tmp_path_factory.mktemp("rebuilt"), repositories / "cpu") as box:
-        yield box
+    return boxes(repositories / "cpu", ("box",))
 
 
 @pytest.mark.parametrize("target", BACKENDS)

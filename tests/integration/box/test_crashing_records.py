@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
-from tests.support.tritons import HEAD, Model
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
+from tests.support.tritons import Model
 
 CRASHES = """
 x = tensor(request, "x")
@@ -25,17 +25,11 @@ MODEL = "fragile_model"
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[RunningBox]:
+def box(boxes: Boxes) -> Iterator[RunningBox]:
     """A box of its own for each test: five deaths within a minute make a model unstable."""
-    folder = tmp_path
-    tensors = {"x": ("FP32", [1])}, {"y": ("FP32", [1])}
-    Model(CRASHES, *tensors, max_batch_size=32, head=HEAD).write(folder / "repository" / MODEL)
-    with running_box(
-        folder,
-        folder / "repository",
-        clients=(CLIENT_FOLDERS / "crashing",),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        TRIREME_THREADS="32",
+    model = Model(CRASHES, {"x": ("FP32", [1])}, {"y": ("FP32", [1])}, max_batch_size=32)
+    with boxes.own(
+        {MODEL: model}, ("crashing",), SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_THREADS="32"
     ) as started:
         yield started
 

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import requests
 from openapi_schema_validator import OAS31Validator
 
 from sm.run_state import Box
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
-    """A multi-model box whose processes a test may kill."""
-    folder = tmp_path_factory.mktemp("dashboard")
-    with running_endpoint(folder, (), SAGEMAKER_MODEL_SERVER_WORKERS="2") as endpoint:
-        yield endpoint
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
@@ -36,9 +25,9 @@ def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
 
 
 def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
-    endpoint: MultiModelEndpoint, sm: RunSm
+    multi_model: MultiModelEndpoint, sm: RunSm
 ) -> None:
-    box = endpoint.box
+    endpoint, box = multi_model, multi_model.box
     endpoint.load_successfully("counted", endpoint.platform.write_flat("counted", multiplying_model(2)))
     for _ in range(3):
         endpoint.infer_y("counted")
@@ -51,10 +40,9 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
 
     data = wait_until(data_with_requests, description="the requests in the dashboard's data")
     last_minute = data["box"]["last_minute"]
-    assert (
-        last_minute["models"]["counted"]["answers"] == last_minute["all"]["answers"] == {"2xx": 3, "4xx": 1}
-    )
-    assert 0 < last_minute["all"]["p50_ms"] <= last_minute["all"]["p99_ms"] < 60_000
+    assert last_minute["models"]["counted"]["answers"] == {"2xx": 3, "4xx": 1}
+    assert all(last_minute["all"]["answers"][kind] >= count for kind, count in (("2xx", 3), ("4xx", 1)))
+    assert 0 < last_minute["all"]["p50_ms"] <= last_minute["all"]["p99_ms"]
     points = [
         point["models"]["counted"]["answers"] for point in data["points"] if "counted" in point["models"]
     ]
@@ -62,7 +50,7 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     (row,) = data["box"]["models"]
     assert (row["name"], row["versions"], row["state"]) == ("counted", ["1"], "ready")
     assert row["bytes"] > 100
-    assert abs(time.time() - row["used"]) < 120
+    assert 0 < row["used"] <= data["points"][-1]["at"] + 60
     processes = {row["name"]: row for row in data["box"]["processes"]}
     assert processes.keys() == {"supervisor", "control", "nginx", "triton", "data"}
     assert all(row["memory"] > 10**6 and row["state"] == "ready" for row in processes.values())
@@ -78,13 +66,12 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     assert re.search(r"^counted +1 +- +/\S+/model +ready +\d+ B +[\d:]{8} *$", top.out, re.M), top.out
     assert re.search(r"^counted +0\.\d +.* ms +1 +0 +0 *$", top.out, re.M), top.out
     assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
+    assert endpoint.unload("counted").status_code == 200
 
 
-def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: MultiModelEndpoint) -> None:
-    top = sm("top", "--once", "--url", "http://127.0.0.1:1")
-    assert (top.status, top.out) == (1, "")
-    assert top.err.startswith("sm: no box answers at http://127.0.0.1:1: ")
-    assert "make serve" in top.err
-    assert "looks like http://localhost:8080" in sm("top", "--url", "localhost:8080").err
-    triton_url = f"http://127.0.0.1:{Box.load(endpoint.box.run_folder()).http_port}"
-    assert "it is not a box of Trireme" in sm("top", "--once", "--url", triton_url).err
+def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, multi_model: MultiModelEndpoint) -> None:
+    triton_port = Box.load(multi_model.box.run_folder()).http_port
+    for address in ("http://127.0.0.1:1", "localhost:8080", f"http://127.0.0.1:{triton_port}"):
+        top = sm("top", "--once", "--url", address)
+        assert (top.status, top.out) == (1, "")
+        assert address in top.err

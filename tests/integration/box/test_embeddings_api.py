@@ -17,7 +17,8 @@ import pytest
 import requests
 from openai import OpenAI
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.pages import code_blocks, run_commands
 from tests.support.task_models import write_tokenizer
 from tests.support.tritons import Model
@@ -55,18 +56,19 @@ VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("box")
-    repository = folder / "repository"
-    MODEL.write(repository / "sentences")
-    ENCODER.write(repository / "encoder")
-    write_tokenizer(repository / "encoder")
-    (repository / "encoder" / "task.json").write_text('{"task": "sentence-embeddings"}')
-    RANKER.write(repository / "ranker")
-    write_tokenizer(repository / "ranker")
-    task = {"task": "text-classification", "relevance": "none", "max_length": 12}
-    (repository / "ranker" / "task.json").write_text(json.dumps(task))
-    with running_box(folder, repository, clients=(CLIENT_FOLDERS / "embeddings",)) as box:
+def box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    repository = tmp_path_factory.mktemp("embeddings")
+    tasks = {
+        "sentences": (MODEL, {}),
+        "encoder": (ENCODER, {"task": "sentence-embeddings"}),
+        "ranker": (RANKER, {"task": "text-classification", "relevance": "none", "max_length": 12}),
+    }
+    for name, (model, task) in tasks.items():
+        model.write(repository / name)
+        if task:
+            write_tokenizer(repository / name)
+            (repository / name / "task.json").write_text(json.dumps(task))
+    with boxes.own(repository, ("embeddings",)) as box:
         yield box
 
 
@@ -98,7 +100,7 @@ def test_a_model_of_the_task_needs_no_client_file(client: OpenAI) -> None:
         mean = np.mean([[number, number**2] for number in ids], axis=0)
         assert found == pytest.approx(mean / np.linalg.norm(mean))
     assert answer.usage.prompt_tokens == 4 + 7
-    with pytest.raises(openai.BadRequestError, match="is not a token") as caught:
+    with pytest.raises(openai.BadRequestError) as caught:
         client.embeddings.create(model="encoder", input=[[2, 5], [2, 999]])
     assert caught.value.param == "input[1]"
 
@@ -128,7 +130,7 @@ def test_the_list_of_models_has_the_clients_that_give_embeddings(client: OpenAI)
 
 @pytest.mark.parametrize("model", ["nothing", "shout"])
 def test_a_model_that_gives_no_embeddings_is_not_found(client: OpenAI, model: str) -> None:
-    with pytest.raises(openai.NotFoundError, match="there are: encoder, sentences") as caught:
+    with pytest.raises(openai.NotFoundError) as caught:
         client.embeddings.create(model=model, input="a")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 

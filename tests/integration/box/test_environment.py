@@ -19,21 +19,12 @@ from tritonclient.utils import InferenceServerException
 
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from tests.support.boxes import (
-    CLIENT_FOLDERS,
-    WAIT_TIMEOUT_S,
-    RunningBox,
-    command_line,
-    descendants,
-    log_of_failed_start,
-    running_box,
-    wait_until,
-)
-from tests.support.boxes import CLIENTS as SLOW_CLIENTS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, command_line, descendants, wait_until
 from tests.support.listening import listening_ports
 from tests.support.tritons import MODELS
 
-CLIENTS = CLIENT_FOLDERS / "platform"
+BROKEN = replace(MODELS["fixed"], head=f"import no_such_module\n{MODELS['fixed'].head}")
 RESTRICTED_APIS = (
     "--http-restricted-api=metadata,model-repository,health:admin-key=admin-value "
     "--grpc-restricted-protocol model-repository,metadata,model-config:admin-key=admin-value "
@@ -47,16 +38,11 @@ V2_REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "dat
 
 
 @pytest.fixture(scope="module")
-def configured_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def configured_box(boxes: Boxes) -> Iterator[RunningBox]:
     """A box with nearly every variable set, and one model of two that cannot be loaded."""
-    folder = tmp_path_factory.mktemp("opened")
-    MODELS["echo"].write(folder / "model" / "echo")
-    broken = replace(MODELS["fixed"], head="import no_such_module\n" + MODELS["fixed"].head)
-    broken.write(folder / "model" / "broken")
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(CLIENTS, SLOW_CLIENTS),
+    with boxes.own(
+        {"echo": MODELS["echo"], "broken": BROKEN},
+        ("platform", "box"),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_TRITON_OVERRIDE_PING_MODE="live",
         SAGEMAKER_SAFE_PORT_RANGE="21000-21400",
@@ -187,18 +173,12 @@ def test_a_time_out_of_an_hour_reaches_nginx(configured_box: RunningBox) -> None
 
 
 @pytest.fixture(scope="module")
-def minimal_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def minimal_box(boxes: Boxes) -> Iterator[RunningBox]:
     """A box that opens no port of Triton, restricts all its APIs, skips a broken client and has no local endpoints."""
-    folder = tmp_path_factory.mktemp("closed")
-    for name in ("echo", "fixed"):
-        MODELS[name].write(folder / "model" / name)
-    (folder / "clients").mkdir()
-    (folder / "clients" / "broken.py").write_text("import no_such_module\n")
     http, grpc, metrics = ports.choose_ports(Settings())
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(CLIENTS, CLIENT_FOLDERS / "locked", folder / "clients"),
+    with boxes.own(
+        ("echo", "fixed"),
+        ("platform", "locked", {"broken.py": "import no_such_module\n"}),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_TRITON_ADDITIONAL_ARGS=(
             f"--http-restricted-api={ALL_APIS}:admin-key=admin-value --grpc-restricted-protocol={ALL_APIS}:key=secret"
@@ -232,9 +212,7 @@ def test_only_the_public_port_is_reachable_from_outside(minimal_box: RunningBox)
 
 
 def test_a_broken_client_is_skipped_if_the_setting_says_so(minimal_box: RunningBox) -> None:
-    response = minimal_box.invoke("broken", {})
-    assert response.status_code == 404
-    assert "no_such_module" in response.json()["error"]
+    assert minimal_box.invoke("broken", {}).status_code == 404
     assert minimal_box.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
 
 
@@ -269,11 +247,11 @@ def test_callers_of_triton_need_the_key(minimal_box: RunningBox) -> None:
         assert requests.get(minimal_box.url + path, headers=KEY, timeout=5).status_code == 200
 
 
-def test_a_model_that_exceeds_the_startup_timeout_stops_the_start(tmp_path: Path) -> None:
-    slow = MODELS["fixed"].head + "        time.sleep(60)\n"
-    replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
-    log = log_of_failed_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="8")
-    assert "triton was not ready within 8 s (set by SAGEMAKER_STARTUP_TIMEOUT): the model 'lazy'" in log
+def test_a_model_that_exceeds_the_startup_timeout_stops_the_start(boxes: Boxes) -> None:
+    lazy = replace(MODELS["fixed"], head=f"{MODELS['fixed'].head}        time.sleep(60)\n")
+    log = boxes.failed_start({"lazy": lazy}, SAGEMAKER_STARTUP_TIMEOUT="8")
+    assert "SAGEMAKER_STARTUP_TIMEOUT" in log
+    assert "'lazy'" in log
 
 
 def test_a_short_drain_ends_a_long_request(configured_box: RunningBox) -> None:

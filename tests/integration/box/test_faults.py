@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import (
-    WAIT_TIMEOUT_S,
-    RunningBox,
-    running_box,
-    wait_until,
-)
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, wait_until
 from tests.support.load import Load, dispatch_body
-from tests.support.model_archives import multiplying_model
-
-SLEEPER = """
-import time
-from sm.client import Client, TextPayload
-
-
-class Sleeper(Client):
-    payload = TextPayload
-
-    def inference(self, payload):
-        time.sleep(8)
-        return payload.text
-"""
 
 
 @pytest.fixture(scope="module")
-def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(boxes: Boxes, demo: Path) -> Iterator[RunningBox]:
     """A box of this module's own, which may restart its processes often enough for all tests."""
-    folder = tmp_path_factory.mktemp("faulty")
-    with running_box(
-        folder,
+    with boxes.own(
         demo,
+        ("box",),
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
         TRIREME_RESTARTS="50",
         TRIREME_THREADS="4",
@@ -76,26 +55,16 @@ def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
         callers=2 * 4, requests_each=1
     ) as busy_load:
         wait_until(lambda: box.metric("trireme_in_flight") >= 8, description="every thread busy")
-        durations = []
-        for _ in range(20):
-            started_at = time.perf_counter()
-            assert box.ping()[0] == 200
-            durations.append(time.perf_counter() - started_at)
+        assert [box.ping()[0] for _ in range(20)] == [200] * 20
         # No request ended meanwhile, so no ping waited for one.
         assert busy_load.total() == 0
-        assert sorted(durations)[len(durations) // 2] < 0.1
         assert busy_load.join().outcomes == {"200": 8}
 
 
 def test_a_killed_triton_makes_ping_503_and_fails_no_request(box: RunningBox, request_body: bytes) -> None:
-    def reason_of_503() -> str | None:
-        status, reason = box.ping()
-        return reason if status == 503 else None
-
     with load_around(box, request_body):
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
-        reason = wait_until(reason_of_503, description="/ping 503")
-        assert "triton" in reason.lower(), reason
+        wait_until(lambda: box.ping()[0] == 503, description="/ping 503")
         box.wait_ready()
         shared_memory_before = box.metric("trireme_tensor_requests_total", transport="shared_memory")
     assert box.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
@@ -155,27 +124,6 @@ def test_an_overload_gets_429_and_the_rest_is_served(box: RunningBox) -> None:
 def resident_bytes(pid: int) -> float:
     pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model(tmp_path: Path) -> None:
-    folder = tmp_path / "clients" / "sleeper"
-    folder.mkdir(parents=True)
-    (folder / "client.py").write_text(SLEEPER)
-    multiplying_model().write(tmp_path / "model" / "echo")
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(tmp_path / "clients",), SAGEMAKER_MODEL_SERVER_TIMEOUT="1"
-    ) as box:
-        assert box.invoke("sleeper", {"text": "late"}).status_code == 504
-        wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the client's end")
-        log = [json.loads(line) for line in box.log.read_text().splitlines()]
-        lines = [line for line in log if line.get("status")]
-        assert [(line["level"], line["process"], line["status"]) for line in lines] == [
-            ("error", "data", 504),
-            ("warning", "nginx", 504),
-        ], lines
-        assert (lines[0]["model"], lines[0]["code"]) == ("sleeper", "deadline_passed")
-        assert lines[0]["request_id"] == lines[1]["request_id"]
-        assert box.metric("trireme_invocations_total", model="sleeper", status="504") == 1
 
 
 def test_hanging_up_cancels_the_callers_work(box: RunningBox, cat: bytes) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
-from tests.support.tritons import ECHO_BODY, MODELS
+from tests.support.tritons import ECHO_BODY
 
 #: The platform's largest body, which stays in memory, and one of a batch transform, which nginx writes to a file.
 LARGE_BODY, BODY_ON_DISK = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
@@ -28,18 +29,13 @@ def short_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def box(short_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(short_path: Path, boxes: Boxes) -> Iterator[RunningBox]:
     """A box whose run folder is on a disk of 64 MiB."""
-    tmp_path = tmp_path_factory.mktemp("full-disk")
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    command_prefix = MOUNT_SMALL_DISK.format(size=64, folder=short_path)
-    with running_box(
-        tmp_path,
-        tmp_path / "model",
-        clients=(),
-        command_prefix=command_prefix,
+    with boxes.own(
+        ("echo",),
+        command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=short_path),
         TMPDIR=str(short_path),
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:

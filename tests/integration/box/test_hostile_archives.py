@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from sm.triton import onnx_cpu
+from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.onnx_graphs import endless, plus_one, save_graph
 
-#: Seconds that an invocation may take, and that anything may take here at most.
-TIMEOUT_S, PATIENCE_S = 5, 40.0
+TIMEOUT_S = 5  # of an invocation
 CLIENT = """
 from pathlib import Path
 
@@ -39,26 +38,27 @@ class Reader(Client):
 """
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
+@pytest.fixture
+def endpoint(boxes: Boxes) -> MultiModelEndpoint:
     """A box with one well-behaved model."""
-    with running_endpoint(
-        tmp_path_factory.mktemp("hostile"),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S),
-    ) as endpoint:
-        endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(2)))
-        yield endpoint
+    endpoint = MultiModelEndpoint(
+        boxes(
+            mode="multi-model",
+            SAGEMAKER_MODEL_SERVER_WORKERS="1",
+            SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S),
+        )
+    )
+    endpoint.ensure_loaded("good")
+    return endpoint
 
 
 def check_harmless(endpoint: MultiModelEndpoint, url: str, body: object) -> tuple[int, int]:
     """Load, invoke and unload an archive; return the statuses of the load and of the invocation."""
-    triton, started = endpoint.child_pid("triton"), time.monotonic()
+    triton = endpoint.child_pid("triton")
     load = endpoint.load("bad", url)
     answers = [load, *([endpoint.invoke("bad", body)] if load.ok else [])]
     if load.ok:
         answers.append(endpoint.unload("bad"))
-    assert time.monotonic() - started < PATIENCE_S
     assert endpoint.infer_y("good") == [2, 4]
     assert endpoint.child_pid("triton") == triton
     for answer in answers:
@@ -131,9 +131,7 @@ def test_a_graph_without_end_is_loaded_again_after_its_requests_deadline(
     assert endpoint.infer_y("good") == [2, 4]
     wait_until(lambda: reloads() == 1, description="the reload")
     assert endpoint.invoke("bad", ONNX_BODY).status_code == 504
-    began = time.monotonic()
     assert endpoint.unload("bad").status_code == 200
-    assert time.monotonic() - began < PATIENCE_S
     assert endpoint.infer_y("good") == [2, 4]
     endpoint.load_successfully("bad", endpoint.platform.write_flat("bad", multiplying_model(3)))
     assert endpoint.invoke("bad").json()["outputs"][0]["data"] == [3, 6]
@@ -157,14 +155,10 @@ def with_data_outside(path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [with_unknown_operator, with_data_outside])
-def test_a_graph_that_onnx_runtime_refuses_is_a_400_in_the_boxs_words(
+def test_a_graph_that_onnx_runtime_refuses_is_a_400(
     endpoint: MultiModelEndpoint, write: Callable[[Path], object]
 ) -> None:
-    answer = endpoint.load("bad", str(write_onnx_archive(endpoint, write)))
-    assert answer.status_code == 400
-    error = answer.json()["error"]
-    assert error.startswith("Triton cannot load 'bad': ONNX Runtime refuses its graph (")
-    assert endpoint.infer_y("good") == [2, 4]
+    assert check_harmless(endpoint, str(write_onnx_archive(endpoint, write)), ONNX_BODY) == (400, 0)
 
 
 def test_a_load_error_names_no_place_in_the_box(endpoint: MultiModelEndpoint) -> None:
@@ -172,5 +166,5 @@ def test_a_load_error_names_no_place_in_the_box(endpoint: MultiModelEndpoint) ->
     (url / "1" / "model.py").write_text("raise RuntimeError(__file__)\n")
     answer = endpoint.load("bad", str(url))
     assert answer.status_code == 400
-    assert answer.json()["error"] == "Triton cannot load 'bad': RuntimeError: bad/1/model.py"
+    assert answer.json()["error"].endswith(" bad/1/model.py")
     assert str(endpoint.box.run_folder()) not in answer.text

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, command_line
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.tritons import MODELS
 
 ECHO: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
 INFER, GENERATE = "/v2/models/echo/infer", "/v2/models/words/generate"
@@ -215,15 +215,13 @@ def test_the_sagemaker_server_of_triton_is_off(box: RunningBox) -> None:
     assert "--allow-sagemaker=true" not in command_line(box.pid("tritonserver"))
 
 
-@pytest.fixture(scope="module")
-def full_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+@pytest.fixture
+def full_box(boxes: Boxes) -> Iterator[RunningBox]:
     """A box whose /dev/shm has too little room for a large tensor of a Python model."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
-    folder = tmp_path_factory.mktemp("full")
-    MODELS["echo"].write(folder / "model" / "echo")
     prefix = MOUNT_SMALL_DISK.format(size=80, folder="/dev/shm")
-    with running_box(folder, folder / "model", clients=(), command_prefix=prefix) as started:
+    with boxes.own(("echo",), command_prefix=prefix) as started:
         yield started
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.tritons import MODELS
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 
 CLIENT = """
 from sm.client import Client, TextPayload
@@ -58,17 +57,12 @@ def kill_a_worker(box: RunningBox) -> None:
     [("", "stop"), pytest.param("--reload", "skip", marks=pytest.mark.exhaustive)],
 )
 def test_a_restart_without_a_model_ends_no_box_and_its_client_is_served_when_it_is_there(
-    tmp_path: Path, arguments: str, broken_clients: str
+    boxes: Boxes, arguments: str, broken_clients: str
 ) -> None:
     """Only at the start of the box a client without its model is the end."""
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    (tmp_path / "clients").mkdir()
-    (tmp_path / "clients" / "late.py").write_text(CLIENT)
-    (tmp_path / "clients" / "other.py").write_text(OTHER)
-    with running_box(
-        tmp_path,
-        tmp_path / "model",
-        clients=(tmp_path / "clients",),
+    with boxes.own(
+        ("echo",),
+        ({"late.py": CLIENT, "other.py": OTHER},),
         arguments=arguments,
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.boxes import RunningBox, memory_field, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, memory_field, wait_until
 from tests.support.memory import proportional_bytes
-from tests.support.tritons import MODELS
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 RoundTrip = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
@@ -45,13 +45,9 @@ IDLE_MARGIN = 32 * 2**20
 
 
 @pytest.fixture(scope="module")
-def box_and_private_bytes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
+def box_and_private_bytes(boxes: Boxes) -> Iterator[tuple[RunningBox, int]]:
     """A box that has answered small requests only, and its workers' private memory then."""
-    folder = tmp_path_factory.mktemp("memory")
-    MODELS["echo"].write(folder / "model" / "echo")
-    (folder / "clients").mkdir()
-    (folder / "clients" / "plain.py").write_text(CLIENT)
-    with running_box(folder, folder / "model", clients=(folder / "clients",)) as started:
+    with boxes.own(("echo",), ({"plain.py": CLIENT},)) as started:
         for _ in range(20):
             send_npy(started, LARGE_ARRAY[:100])
             send_binary_v2(started, LARGE_ARRAY[:100])

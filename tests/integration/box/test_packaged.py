@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import running_box
-from tests.support.multi_model_endpoint import running_endpoint
+from tests.support.box_fixture import Boxes
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.package_repositories import package_successfully, unpack, write_chain
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.exhaustive
-def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) -> None:
+def test_the_packed_demo_gives_its_golden_answers(boxes: Boxes, demo: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(demo, repository, copy_function=lambda a, b: Path(b).hardlink_to(a))
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet_again")
@@ -26,7 +25,7 @@ def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) ->
     client.write_text(client.read_text())
     package_successfully(repository, cwd=tmp_path)
     unpacked_repository = unpack(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running_box(tmp_path, unpacked_repository, clients=()) as box:
+    with boxes.own(unpacked_repository) as box:
         for name in ("resnet", "resnet_again"):
             response = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
             assert response.status_code == 200, response.text
@@ -37,7 +36,7 @@ def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) ->
 
 @pytest.mark.exhaustive
 def test_copies_of_an_ensemble_and_a_models_own_client_are_loaded_side_by_side(
-    demo: Path, tmp_path: Path
+    boxes: Boxes, demo: Path, tmp_path: Path
 ) -> None:
     """In multi-model mode."""
     write_chain(tmp_path / "chain", "whole", "pre", "post")
@@ -46,7 +45,8 @@ def test_copies_of_an_ensemble_and_a_models_own_client_are_loaded_side_by_side(
     shutil.copytree(demo / "resnet", repository / "resnet", copy_function=lambda a, b: Path(b).hardlink_to(a))
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet")
     package_successfully("repository", "--mme", cwd=tmp_path)
-    with running_endpoint(tmp_path) as endpoint:
+    with boxes.own(mode="multi-model") as box:
+        endpoint = MultiModelEndpoint(box)
         for name in ("whole-1", "whole-2", "resnet"):
             folder = endpoint.platform.home / name / "model"
             endpoint.load_successfully(name, str(unpack(tmp_path / "archives" / f"{name}.tar.gz", folder)))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +13,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.pages import code_blocks
-from tests.support.tritons import MODELS
 
 WORKERS = 2
 OWN_METRICS, READINESS = "clients/own-metrics.md", "clients/readiness.md"
@@ -82,16 +80,9 @@ def licence(clients: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def box(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("box")
-    MODELS["echo"].write(folder / "repository" / "echo")
-    with running_box(
-        folder,
-        folder / "repository",
-        clients=(clients,),
-        arguments="--reload",
-        SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
-        TRIREME_LOG_FORMAT="text",
+def box(clients: Path, boxes: Boxes) -> Iterator[RunningBox]:
+    with boxes.own(
+        ("echo",), (clients,), arguments="--reload", SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS)
     ) as started:
         yield started
 
@@ -109,14 +100,12 @@ def invoke_result(box: RunningBox, model: str = "word") -> object:
     return response.json()["result"] if response.status_code == 200 else response.json()["error"]
 
 
-def wait_until_live(box: RunningBox, expected: str, model: str = "word") -> float:
-    """Wait until every worker answers so; return how long it took in seconds (about 2 on an idle machine)."""
-    started_at = time.monotonic()
+def wait_until_live(box: RunningBox, expected: str, model: str = "word") -> None:
+    """Wait until every worker answers so."""
     wait_until(
         lambda: all(expected in str(invoke_result(box, model)) for _ in range(6 * WORKERS)),
         description=expected,
     )
-    return time.monotonic() - started_at
 
 
 @contextmanager
@@ -146,11 +135,10 @@ def test_an_edit_is_served_without_a_restart_and_disturbs_nothing_else(
     wait_until_live(box, "cat 1")
     with nothing_else_disturbed(box):
         word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 2"))
-        seconds = wait_until_live(box, "cat 2")
+        wait_until_live(box, "cat 2")
         # Within the same second, and of the same size.
         word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 3"))
         wait_until_live(box, "cat 3")
-    logging.getLogger(__name__).info("an edit was live after %.2f s", seconds)
 
 
 def test_an_edited_label_file_reloads_its_client(box: RunningBox, clients: Path) -> None:
@@ -167,18 +155,24 @@ def test_a_syntax_error_is_in_the_response_and_once_in_the_log_until_it_is_mende
     box: RunningBox, word_file: Path
 ) -> None:
     with nothing_else_disturbed(box):
-        log_length_before = len(box.log.read_text())
+        lines_before = len(box.log.read_text().splitlines())
         word_file.write_text(BROKEN_CLIENT)
         wait_until_live(box, "SyntaxError")
         response = box.invoke("word", "a")
-        new_log = box.wait_for_log("def setup(self) -> None\n")[log_length_before:]
+        tracebacks = wait_until(
+            lambda: [
+                line["message"]
+                for line in map(json.loads, box.log.read_text().splitlines()[lines_before:])
+                if line.get("logger") == "sm.plugins.reloading" and "SyntaxError" in line["message"]
+            ],
+            description="the traceback in the log",
+        )
         word_file.write_text(WORD_CLIENT)
         wait_until_live(box, "cat 1")
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
-    assert f"{word_file}: line {BROKEN_LINE}: SyntaxError: expected ':'" in response.json()["error"]
-    assert new_log.count("the client 'word' is broken") == 1
-    assert f'File "{word_file}", line {BROKEN_LINE}' in new_log
-    assert "def setup(self) -> None\n" in new_log
+    assert f"{word_file}: line {BROKEN_LINE}: SyntaxError" in response.json()["error"]
+    (traceback,) = tracebacks
+    assert f'File "{word_file}", line {BROKEN_LINE}' in traceback
 
 
 def test_a_running_request_finishes_with_the_code_it_started_with(box: RunningBox, word_file: Path) -> None:
@@ -204,8 +198,7 @@ def test_a_new_client_is_served_and_a_removed_one_is_a_404(box: RunningBox, clie
         wait_until_live(box, "hello", "fresh")
         wait_until(lambda: "fresh.Request" in requests.get(f"{box.url}/openapi.json", timeout=30).text)
         shutil.rmtree(new_folder)
-        wait_until_live(box, "no model 'fresh'", "fresh")
-    assert box.invoke("fresh", "a").status_code == 404
+        wait_until(lambda: {box.invoke("fresh", "a").status_code for _ in range(6 * WORKERS)} == {404})
 
 
 def own_lines(box: RunningBox) -> set[str]:
@@ -259,7 +252,7 @@ def test_a_client_that_is_not_ready_gets_no_request_and_ping_says_why(
     wait_for_licensed(box, 200)
     licence.unlink()
     wait_for_licensed(box, 503)
-    reason = f"the model 'licensed' is not ready: there is no licence at {licence}"
+    reason = f"there is no licence at {licence}"
     v2 = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
     line = json.dumps({"modelname": "licensed", "payload": {"text": "a"}})
     lines = {"Content-Type": "application/jsonlines"}
@@ -277,7 +270,7 @@ def test_a_client_that_is_not_ready_gets_no_request_and_ping_says_why(
     assert invoke_result(box, "steady") == "steady"
     assert requests.get(f"{box.url}/v2/models/echo/ready", timeout=30).status_code == 200
     row = requests.get(f"{box.url}/models/licensed", timeout=30).json()
-    assert (row["ready"], row["reason"]) == (False, reason)
+    assert (row["ready"], reason in row["reason"]) == (False, True)
 
     # The next version of the client hangs: workers wait two seconds for it, and serve.
     file = clients / "licensed.py"

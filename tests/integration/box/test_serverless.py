@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import running_box
+from tests.support.box_fixture import Boxes
 from tests.support.memory import proportional_bytes
 
 #: Memory limit in bytes for the three demo models with one worker; the platform's largest has twice that.
@@ -23,15 +23,14 @@ WITH_READ_ONLY_ROOT = (
 
 @pytest.mark.exhaustive
 def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
-    demo: Path, tmp_path: Path, cat: bytes
+    boxes: Boxes, demo: Path, cat: bytes
 ) -> None:
     probe = subprocess.run(
         [*shlex.split(WITH_READ_ONLY_ROOT), "touch", "/written"], capture_output=True, text=True, check=False
     )
     if "Read-only file system" not in probe.stderr:
         pytest.skip(f"this machine makes no read-only file system: {probe.stderr.strip()}")
-    with running_box(
-        tmp_path,
+    with boxes.own(
         demo,
         command_prefix=WITH_READ_ONLY_ROOT,
         SAGEMAKER_MODEL_SERVER_WORKERS="1",

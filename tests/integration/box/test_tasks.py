@@ -13,7 +13,8 @@ import requests
 import soundfile
 from numpy.typing import NDArray
 
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.check_client import check_client
 from tests.support.task_models import (
     new_model,
@@ -47,8 +48,8 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def box(team: Path) -> Iterator[RunningBox]:
-    with running_box(team, team / "model", clients=(), arguments="--reload") as started:
+def box(boxes: Boxes, team: Path) -> Iterator[RunningBox]:
+    with boxes.own(team / "model", arguments="--reload") as started:
         yield started
 
 
@@ -72,7 +73,7 @@ def test_a_list_of_texts_of_different_lengths_fails_where_one_is_bad(box: Runnin
     texts = [{"text": "ada"}, {"text": "ada lives in paris ."}, {"text": "ada " * 20_000}]
     results = box.invoke("mood", texts).json()["result"]
     assert [isinstance(row, list) for row in results] == [True, True, False]
-    assert "characters" in results[2]["error"]
+    assert results[2]["code"] == "wrong_payload"
 
 
 def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: RunningBox) -> None:
@@ -85,7 +86,6 @@ def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: Ru
     assert send(tones("abba cab", 44_100), 44_100).json()["result"] == {"text": "abba cab"}
     refused = send(np.zeros(3 * 3600 * 1000, np.float32), 1000)
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
-    assert "longer than 30 s" in refused.json()["error"]
 
 
 def test_a_translation_is_whole_or_streamed_in_parts(box: RunningBox) -> None:

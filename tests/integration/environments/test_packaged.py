@@ -14,7 +14,8 @@ import requests
 
 from tests.integration.environments.greeting_model import BODY, GREETING_MODEL
 from tests.integration.environments.packed_environments import PackedEnvironment
-from tests.support.boxes import running_box
+from tests.support.box_fixture import Boxes
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.package_repositories import package_successfully, unpack
 
 
@@ -36,10 +37,12 @@ def greeting_word(response: requests.Response) -> str:
 
 
 @pytest.mark.exhaustive
-def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_path: Path) -> None:
+def test_models_of_one_archive_may_share_an_environment(
+    boxes: Boxes, repository: Path, tmp_path: Path
+) -> None:
     package_successfully(repository, cwd=tmp_path)
     unpacked_repository = unpack(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running_box(tmp_path, unpacked_repository, clients=()) as box:
+    with boxes.own(unpacked_repository) as box:
         for name in ("other", "shares"):
             response = requests.post(f"{box.url}/v2/models/{name}/infer", json=BODY, timeout=60)
             assert greeting_word(response) == "ahoy"
@@ -47,15 +50,11 @@ def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_pa
 
 @pytest.mark.exhaustive
 def test_in_multi_model_mode_each_archive_has_a_copy_of_the_environment(
-    repository: Path, tmp_path: Path
+    boxes: Boxes, repository: Path, tmp_path: Path
 ) -> None:
     package_successfully(repository, "--mme", cwd=tmp_path)
-    archives = tmp_path / "models"
-    folder = unpack(tmp_path / "archives" / "shares.tar.gz", archives / "h1" / "model")
-    with running_box(
-        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
-    ) as box:
-        body = {"model_name": "h1", "url": str(folder)}
-        response = requests.post(f"{box.url}/models", json=body, timeout=120)
-        assert response.status_code == 200, response.text
-        assert greeting_word(requests.post(f"{box.url}/models/h1/invoke", json=BODY, timeout=60)) == "ahoy"
+    with boxes.own(mode="multi-model") as box:
+        endpoint = MultiModelEndpoint(box)
+        folder = endpoint.platform.home / "h1" / "model"
+        endpoint.load_successfully("h1", str(unpack(tmp_path / "archives" / "shares.tar.gz", folder)))
+        assert greeting_word(endpoint.invoke("h1", BODY)) == "ahoy"

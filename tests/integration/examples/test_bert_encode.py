@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import requests
 from numpy.typing import NDArray
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 
 EXAMPLE = HERE / "examples" / "bert_encode"
 SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"
@@ -26,16 +27,9 @@ SENTENCES = (
 )
 
 
-@pytest.fixture(scope="module")
-def repository(example_repository: Callable[[str], Path]) -> Path:
-    return example_repository("bert_encode")
-
-
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with only this example."""
-    with running_box(tmp_path_factory.mktemp("bert"), repository, clients=()) as started:
-        yield started
+@pytest.fixture
+def box(boxes: Boxes, example_repository: Callable[[str], Path]) -> RunningBox:
+    return boxes(example_repository("bert_encode"))
 
 
 def tensor_request(rows: int = 1, datatype: str = "INT32", length: int = SEQUENCE_LENGTH) -> dict[str, Any]:

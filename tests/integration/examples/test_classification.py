@@ -6,7 +6,7 @@ import importlib
 import io
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from sm.client.images import decode
 from sm.client.preprocessing import Preprocessing
 from sm.commands.golden import differences
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from trireme_tools.prepare.recipes import PACKAGE, Recipe
 
 MODEL = "efficientnet_lite"
@@ -32,11 +33,9 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
     return example_repository(MODEL)
 
 
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("classification")
-    with running_box(folder, repository, TRIREME_CLIENTS="") as box:
-        yield box
+@pytest.fixture
+def box(boxes: Boxes, repository: Path) -> RunningBox:
+    return boxes(repository)
 
 
 def classify(box: RunningBox, name: str, **parameters: str) -> requests.Response:

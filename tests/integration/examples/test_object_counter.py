@@ -11,7 +11,7 @@ import pytest
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from tests.support.boxes import running_box
+from tests.support.box_fixture import Boxes
 from tests.support.demo_box import demo
 from tests.support.task_models import new_model
 from trireme_tools.prepare.demo import Preparation
@@ -23,7 +23,7 @@ SAMPLES = HERE / "clients" / "yolov5" / "sample"
 
 
 @pytest.mark.exhaustive
-def test_the_script_counts_what_each_picture_shows(demo: Path, tmp_path: Path) -> None:
+def test_the_script_counts_what_each_picture_shows(boxes: Boxes, demo: Path, tmp_path: Path) -> None:
     recipe, cache = HERE / "model" / "yolov5", Cache(Settings.read({}).cache)
     built = Preparation(cache, recipe.parent, Progress(sys.stderr)).build(Recipe.load(recipe))
     options = ("--task", "object-detection", "--labels", HERE / "clients" / "yolov5" / "coco.txt")
@@ -33,7 +33,7 @@ def test_the_script_counts_what_each_picture_shows(demo: Path, tmp_path: Path) -
     for name in ("chelsea.jpg", "collage.jpg"):
         (pictures / name).symlink_to(SAMPLES / name)
     (pictures / "damaged.png").write_bytes(b"not a picture")
-    with running_box(tmp_path, tmp_path / "model", clients=()) as box:
+    with boxes.own(tmp_path / "model") as box:
         script = HERE / "examples" / "object_counter" / "count.py"
         told = subprocess.run(
             (sys.executable, script, pictures, box.url), capture_output=True, text=True, check=True

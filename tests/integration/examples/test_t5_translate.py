@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import requests
 from tokenizers import Tokenizer
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="the wheel's python backend reads no strings on NumPy 2"
@@ -32,14 +33,10 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
     return example_repository("t5_translate")
 
 
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with only this example, whose models have a small pool of shared memory."""
-    folder = tmp_path_factory.mktemp("t5")
-    with running_box(
-        folder, repository, clients=(), SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE=str(2**20)
-    ) as started:
-        yield started
+@pytest.fixture
+def box(boxes: Boxes, repository: Path) -> RunningBox:
+    """A box whose models have a small pool of shared memory."""
+    return boxes(repository, SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE=str(2**20))
 
 
 def request_stream(box: RunningBox, text: str, **parameters: object) -> requests.Response:

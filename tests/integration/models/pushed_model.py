@@ -16,7 +16,8 @@ from typing import Any
 
 import requests
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox
 from tests.support.model_archives import multiplying_model
 
 #: It gathers records of many callers, which must still be answered by one version each.
@@ -152,7 +153,7 @@ class Pushed:
 
 
 @contextmanager
-def pushed(folder: Path, **variables: str) -> Iterator[Pushed]:
+def pushed(boxes: Boxes, folder: Path, **variables: str) -> Iterator[Pushed]:
     """Run a box with the first version of the model."""
     write(folder / "repository", 1)
     settings: Any = {
@@ -161,5 +162,5 @@ def pushed(folder: Path, **variables: str) -> Iterator[Pushed]:
         "SAGEMAKER_MODEL_SERVER_WORKERS": "2",
         **variables,
     }
-    with running_box(folder, folder / "repository", clients=(), **settings) as box:
+    with boxes.own(folder / "repository", **settings) as box:
         yield Pushed(box, folder / "repository")

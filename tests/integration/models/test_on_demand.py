@@ -14,7 +14,8 @@ import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer, states
@@ -31,17 +32,16 @@ def unload_all(box: RunningBox) -> None:
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("on-demand")
-    for number in range(MODELS):
-        multiplying_model(number + 1).write(folder / "repository" / f"m{number}")
-    patient = replace(multiplying_model(1), answer=f"time.sleep(2)\n{multiplying_model(1).answer}")
-    patient.write(folder / "repository" / "patient")
-    multiplying_model(1, seconds=1).write(folder / "repository" / "slow")
-    multiplying_model(1, failing="RuntimeError('no weights')").write(folder / "repository" / "broken")
-    with running_box(
-        folder,
-        folder / "repository",
+def box(boxes: Boxes) -> Iterator[RunningBox]:
+    first = multiplying_model(1)
+    models = {
+        **{f"m{number}": multiplying_model(number + 1) for number in range(MODELS)},
+        "patient": replace(first, answer=f"time.sleep(2)\n{first.answer}"),
+        "slow": multiplying_model(1, seconds=1),
+        "broken": multiplying_model(1, failing="RuntimeError('no weights')"),
+    }
+    with boxes.own(
+        models,
         TRIREME_MODELS="on-demand",
         TRIREME_MODEL_MEMORY_MB=str(MEMORY_MB),
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
@@ -70,15 +70,13 @@ def test_all_who_ask_for_a_model_wait_for_one_load(box: RunningBox) -> None:
 
 
 def test_a_model_that_is_not_there_is_a_404(box: RunningBox) -> None:
-    answer = infer(box.url, "nobody")
-    assert (answer.status_code, answer.json()["error"]) == (404, "the repository has no model 'nobody'")
-    assert infer(box.url, "../repository").status_code == 404
+    for name in ("nobody", "../repository"):
+        assert infer(box.url, name).status_code == 404
 
 
 def test_a_model_that_cannot_be_loaded_says_why(box: RunningBox) -> None:
     answer = infer(box.url, "broken")
-    assert answer.status_code == 503
-    assert "no weights" in answer.json()["error"]
+    assert (answer.status_code, "no weights" in answer.text) == (503, True)
     assert states(box)["broken"] == "failed"
     assert box.metric("trireme_model_loads_total", model="broken", outcome="failed") > 0
 
@@ -159,13 +157,12 @@ def test_a_request_whose_load_is_cut_off_is_answered_by_the_next_process(
 
 
 @pytest.mark.exhaustive
-def test_a_full_disk_costs_the_load_alone(tmp_path: Path, short_path: Path) -> None:
+def test_a_full_disk_costs_the_load_alone(boxes: Boxes, tmp_path: Path, short_path: Path) -> None:
     for name in ("m1", "m2"):
         multiplying_model(int(name[1])).write(tmp_path / "repository" / name)
         # The box copies a file of this size, and may itself have freed a few pages.
         (tmp_path / "repository" / name / "1/table.bin").write_bytes(bytes(2**19))
-    with running_box(
-        tmp_path,
+    with boxes.own(
         tmp_path / "repository",
         command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=short_path),
         TMPDIR=str(short_path),

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.load import Load, dispatch_body
 from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels, running_prometheus
 
@@ -36,18 +37,19 @@ THRESHOLD = re.compile(r"(?s)(.*) (?:>|<|==) [0-9.]+\s*")
 
 
 @pytest.fixture(scope="module")
-def busy_box(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def busy_box(
+    boxes: Boxes, demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBox]:
     """A box that keeps payloads, whose callers get 200, 422, 429 and 500, and one of whose workers dies."""
     if shutil.which("prometheus") is None:
         pytest.skip("promtool is not installed")
-    folder = tmp_path_factory.mktemp("busy")
-    with running_box(
-        folder,
+    with boxes.own(
         demo,
+        ("box",),
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
         TRIREME_THREADS="2",
         TRIREME_QUEUE="2",
-        TRIREME_CAPTURE=str(folder / "captures"),
+        TRIREME_CAPTURE=str(tmp_path_factory.mktemp("captures")),
     ) as box:
         picture = base64.b64encode(cat).decode()
         loads = [

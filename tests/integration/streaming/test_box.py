@@ -243,3 +243,21 @@ def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
     assert time.monotonic() - started > 4
     assert parts
     assert last["code"] == "deadline_passed"
+
+
+def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model(
+    box_with_limits: RunningBox,
+) -> None:
+    box, name = box_with_limits, "past-the-time"
+    late = box.metric("trireme_invocations_total", model="slow", status="504")
+    body = json.dumps({"modelname": "slow", "payload": {"seconds": 8}}).encode()
+    assert box.send(body, headers={"X-Amzn-SageMaker-Inference-Id": name}).status_code == 504
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the client's end")
+    lines = [json.loads(line) for line in box.log.read_text().splitlines() if name in line]
+    assert sorted((line["process"], line["level"], line["status"]) for line in lines) == [
+        ("data", "error", 504),
+        ("nginx", "warning", 504),
+    ], lines
+    (line,) = [line for line in lines if line["process"] == "data"]
+    assert (line["model"], line["code"]) == ("slow", "deadline_passed")
+    assert box.metric("trireme_invocations_total", model="slow", status="504") == late + 1

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pytest
 import requests
@@ -28,7 +27,7 @@ from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, memory_field, retry_until_ok, wait_until
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import echo_samples, with_golden_answers
-from tests.support.multi_model_endpoint import running_endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.tritons import MODELS
 
 STALL_S = 3.0
@@ -118,6 +117,7 @@ def stalling_box(boxes: Boxes) -> StallingBox:
         ("torrents",),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_STREAM_STALL_SECONDS=str(STALL_S),
+        TRIREME_DRAIN_SECONDS="600",  # longer than a test waits
     )
 
 
@@ -138,23 +138,21 @@ def test_an_unread_stream_ends_and_costs_little_memory(box: RunningBox, direct: 
 
 def test_callers_who_read_nothing_give_their_models_slots_back(box: RunningBox) -> None:
     with ExitStack() as stack:
-        began = time.monotonic()
         for _ in range(THREADS):
             stack.enter_context(ask(box))
         with ask(box, seconds=0.1) as connection:
-            # It waited for a slot.
+            # It waited for a slot; the streams before it would take minutes.
             assert connection.recv(1)
-        assert time.monotonic() - began < STALL_S + 15
 
 
-def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path) -> None:
-    with running_endpoint(tmp_path, TRIREME_STREAM_STALL_SECONDS=str(STALL_S)) as endpoint:
+def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(boxes: Boxes) -> None:
+    with boxes.own(mode="multi-model", TRIREME_STREAM_STALL_SECONDS=str(STALL_S)) as box:
+        endpoint = MultiModelEndpoint(box)
         url = endpoint.platform.write_flat("torrent", MODELS["torrent"])
         endpoint.load_successfully("torrent", url)
-        with ask(endpoint.box, seconds=60.0, direct=True):
-            began = time.monotonic()
+        with ask(box, direct=True):
+            # The stream alone would take minutes; a request waits two for its answer.
             assert endpoint.unload("torrent").status_code == 200
-            assert time.monotonic() - began < 25
         assert endpoint.names() == []
 
 
@@ -231,10 +229,7 @@ def test_a_stop_does_not_wait_for_callers_who_read_nothing(box: RunningBox) -> N
         for direct in (False, True, False, True):
             stack.enter_context(ask(box, direct=direct))
         box.process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
         assert box.process.wait(60) == 0
-        # The drain time alone is 25 s.
-        assert time.monotonic() - began < 20
 
 
 @dataclass

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, log_of_failed_start, retry_until_ok, running_box, wait_until
+from tests.support.box_fixture import Boxes
+from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.script_archives import write_script
 from tests.support.tritons import MODELS
 from tests.support.wheels import write_wheel
@@ -72,13 +73,13 @@ PICKLED_SCALER = b"chelpers\nScaler\n)\x81}(X\x06\x00\x00\x00factorK\x03ub."
 
 
 @pytest.fixture(scope="module")
-def four_functions_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def four_functions_box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with a script that has all four functions, and no Triton model."""
     folder = tmp_path_factory.mktemp("four")
     repository = write_script(folder / "model", FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
     (repository / "model.pkl").write_bytes(PICKLED_SCALER)
     (repository / "assets").mkdir()
-    with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
+    with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
         yield box
 
 
@@ -101,12 +102,9 @@ def test_an_exception_of_the_script_is_a_500_with_the_traceback_only_in_the_log(
     response = four_functions_box.send(
         b'{"inputs": "raise"}', headers={"X-Amzn-SageMaker-Inference-Id": "raised-here"}
     )
-    assert response.status_code == 500
-    assert response.json() == {
-        "error": "the client of 'model' failed (KeyError)",
-        "code": "client_failed",
-        "request_id": "raised-here",
-    }
+    error = response.json()
+    assert (response.status_code, error["code"], error["request_id"]) == (500, "client_failed", "raised-here")
+    assert "secret" not in response.text
     assert "in predict_fn" in four_functions_box.wait_for_log("a secret of the script")
 
 
@@ -139,12 +137,12 @@ def model_fn(model_dir, context):
 
 
 @pytest.fixture(scope="module")
-def defaults_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def defaults_box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with a script that has only ``model_fn``, beside a Triton model."""
     folder = tmp_path_factory.mktemp("defaults")
     repository = write_script(folder / "model", MODEL_FN_ONLY)
     MODELS["echo"].write(repository / "echo")
-    with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
+    with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         yield box
 
 
@@ -207,22 +205,22 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
-def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) -> None:
+def test_transform_fn_alone_works_with_a_package_from_a_wheel(boxes: Boxes, tmp_path: Path) -> None:
     repository = write_script(
         tmp_path / "model", "raise AssertionError('another script is named')\n", serve=TRANSFORM_FN
     )
     write_wheel(repository / "code" / "wheels", "trireme_tiny")
     (repository / "code" / "requirements.txt").write_text("trireme-tiny\n")
-    variables = {
-        "SAGEMAKER_PROGRAM": "serve.py",
-        "SAGEMAKER_SUBMIT_DIRECTORY": str(repository / "code"),
-        "TRIREME_INSTALL_REQUIREMENTS": "true",
-        "TRIREME_CACHE": str(tmp_path / "cache"),
-        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
-        "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
-        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
-    }
-    with running_box(tmp_path, repository, True, (), **variables) as box:
+    with boxes.own(
+        repository,
+        SAGEMAKER_PROGRAM="serve.py",
+        SAGEMAKER_SUBMIT_DIRECTORY=str(repository / "code"),
+        TRIREME_INSTALL_REQUIREMENTS="true",
+        TRIREME_CACHE=str(tmp_path / "cache"),
+        SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="text/csv",
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        SAGEMAKER_MODEL_SERVER_TIMEOUT="2",
+    ) as box:
         response = retry_until_ok(lambda: box.send(b"\x00\x01", "application/octet-stream"))
         assert response.text == "installed application/octet-stream text/csv 2"
         assert response.headers["Content-Type"].partition(";")[0] == "text/plain"
@@ -237,42 +235,34 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
 
 
 @pytest.mark.exhaustive
-def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: Path) -> None:
+def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(boxes: Boxes, tmp_path: Path) -> None:
     script = TRANSFORM_FN.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
     repository = write_script(tmp_path / "model", script.replace("time.sleep(5)", "time.sleep(1000)"))
-    variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
-    with running_box(tmp_path, repository, True, (), **variables) as box:
+    with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1") as box:
+        (worker,) = box.workers()
         assert box.send(b"sleep", "text/plain").status_code == 504
         wait_until(
             lambda: box.send(b"", "text/plain").status_code == 200, description="the script to answer again"
         )
-        assert box.wait_for_log("is still busy with a request after its deadline")
+        assert box.workers() != [worker]
         assert box.ping()[0] == 200
 
 
 @pytest.mark.parametrize(
-    ("script", "variables", "message"),
+    ("script", "variables", "named"),
     [
-        (
-            "def model_fn(folder):\n    open(folder + '/gone')\n",
-            {},
-            "inference.py: line 2: FileNotFoundError",
-        ),
+        ("def model_fn(folder):\n    open(folder + '/gone')\n", {}, "inference.py: line 2"),
         (MODEL_FN_ONLY, {"SAGEMAKER_PROGRAM": "gone.py"}, "SAGEMAKER_PROGRAM='gone.py'"),
-        (
-            MODEL_FN_ONLY,
-            {"TRIREME_INSTALL_REQUIREMENTS": "true"},
-            "requirements.txt: pip cannot install it: ",
-        ),
+        (MODEL_FN_ONLY, {"TRIREME_INSTALL_REQUIREMENTS": "true"}, "requirements.txt"),
     ],
     ids=["a fault in it", "a program that does not exist", "a package that does not exist"],
 )
 def test_a_script_that_cannot_be_served_stops_the_start_in_a_sentence(
-    tmp_path: Path, script: str, variables: dict[str, str], message: str
+    boxes: Boxes, tmp_path: Path, script: str, variables: dict[str, str], named: str
 ) -> None:
     repository = write_script(tmp_path / "model", script)
     (repository / "code" / "wheels").mkdir()
     (repository / "code" / "requirements.txt").write_text("trireme-nowhere\n")
-    log = log_of_failed_start(tmp_path, repository, (), TRIREME_CACHE=str(tmp_path / "cache"), **variables)
-    assert message in log
+    log = boxes.failed_start(repository, TRIREME_CACHE=str(tmp_path / "cache"), **variables)
+    assert named in log
     assert "Traceback" not in log

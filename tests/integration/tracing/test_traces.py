@@ -22,16 +22,14 @@ from tests.integration.tracing.otlp_receiver import (
     running_receiver,
     stalled_collector,
 )
-from tests.support import boxes
+from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import infer
+from tests.support.multi_model_endpoint import MultiModelEndpoint, infer
 from tests.support.other_triton import skip_without_traces
 from tests.support.s3 import CREDENTIALS, aws, client
-from tests.support.tritons import MODELS
 
 __all__ = ["aws"]
-CLIENTS = (boxes.CLIENT_FOLDERS / "streaming", boxes.CLIENT_FOLDERS / "traced")
 SECRET = "never-in-a-trace"
 CALLERS_TRACE, CALLERS_SPAN = "ab" * 16, "cd" * 8
 INFER_CALL = "inference.GRPCInferenceService/ModelInfer"
@@ -44,16 +42,11 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(boxes: Boxes, receiver: Receiver) -> Iterator[RunningBox]:
     skip_without_traces()
-    folder = tmp_path_factory.mktemp("traces")
-    (folder / "notes").mkdir()
-    for name in ("echo", "counts"):
-        MODELS[name].write(folder / "repository" / name)
-    with boxes.running_box(
-        folder,
-        folder / "repository",
-        clients=CLIENTS,
+    with boxes.own(
+        ("echo", "counts"),
+        ("streaming", "traced"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
         OTEL_BSP_SCHEDULE_DELAY="50",
@@ -306,13 +299,10 @@ def test_traces_contain_no_payload_and_no_query(box: RunningBox, receiver: Recei
     assert not [body for body in receiver.bodies if SECRET.encode() in body]
 
 
-def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> None:
+def test_a_worker_s_last_spans_are_sent_when_the_box_stops(boxes: Boxes) -> None:
     with running_receiver() as receiver:
-        with boxes.running_box(
-            tmp_path,
-            None,
-            SAGEMAKER_MULTI_MODEL="true",
-            TRIREME_MODEL_ARCHIVES=str(tmp_path / "models"),
+        with boxes.own(
+            mode="multi-model",
             SAGEMAKER_MODEL_SERVER_WORKERS="2",
             OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{receiver.url}/v1/traces",
             OTEL_EXPORTER_OTLP_HEADERS="api-key=for-the-collector",
@@ -320,11 +310,9 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
             OTEL_SERVICE_NAME="cats",
             OTEL_BSP_SCHEDULE_DELAY="600000",
         ) as box:
-            MODELS["echo"].write(tmp_path / "models" / "one" / "model")
-            load_request = {"model_name": "one", "url": str(tmp_path / "models" / "one" / "model")}
-            assert requests.post(f"{box.url}/models", json=load_request, timeout=60).status_code == 200
-            tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
-            response = requests.post(f"{box.url}/models/one/invoke", json=tensors, timeout=20)
+            endpoint = MultiModelEndpoint(box)
+            endpoint.ensure_loaded("one")
+            response = endpoint.invoke("one")
             assert response.status_code == 200, response.text
             assert not receiver.spans
         trace = receiver.trace(trace_id_of(response), 3)
@@ -335,13 +323,11 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
 
 
 @pytest.mark.exhaustive
-def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path: Path) -> None:
+def test_a_collector_that_never_responds_delays_no_request_and_no_stop(boxes: Boxes) -> None:
     with stalled_collector() as port:
-        MODELS["echo"].write(tmp_path / "repository" / "echo")
-        with boxes.running_box(
-            tmp_path,
-            tmp_path / "repository",
-            clients=CLIENTS[1:],
+        with boxes.own(
+            ("echo",),
+            ("traced",),
             SAGEMAKER_MODEL_SERVER_WORKERS="1",
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://user:{SECRET}@127.0.0.1:{port}",
             OTEL_EXPORTER_OTLP_TIMEOUT="1",
@@ -363,7 +349,7 @@ def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path:
 
 @pytest.mark.exhaustive
 def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
-    receiver: Receiver, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    boxes: Boxes, receiver: Receiver, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
         monkeypatch.setenv(name, value)
@@ -376,7 +362,7 @@ def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
         "TRIREME_CACHE": str(tmp_path / "cache"),
     }
     source = "s3://inputs/traced/"
-    with boxes.running_box(tmp_path, None, arguments=source, TRIREME_MODELS="on-demand", **variables) as box:
+    with boxes.own(arguments=source, TRIREME_MODELS="on-demand", **variables) as box:
         response = infer(box.url, "cats")
         assert response.status_code == 200, response.text
         spans = receiver.trace(trace_id_of(response), 4)
@@ -386,7 +372,7 @@ def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
     assert fetch.end <= load.start
     assert wait.start <= fetch.start
     assert load.attributes["trireme.model"] == "cats"
-    with boxes.running_box(tmp_path, None, arguments=source, **variables, TRIREME_CLIENTS=""):
+    with boxes.own(arguments=source, **variables):
         pass
     (start,) = [span for span in receiver.spans if span.name == "fetch" and not span.parent]
     assert start.attributes["trireme.source"] == source
