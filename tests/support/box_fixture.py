@@ -57,9 +57,8 @@ class Boxes:
             while len(self._shared) >= MAX_SHARED:
                 self._shared.pop(next(iter(self._shared))).stop()
             box = self._start(models, clients, settings, mode, arguments)
-            self._shared[key] = box  # stopped at the end, even if it does not become ready
-            box.wait_ready()
         self._shared[key] = box
+        box.wait_ready()
         return box
 
     @contextmanager

@@ -49,28 +49,26 @@ def test_a_key_file_has_comments_names_hashes_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "line"),
     [
-        ("", "keys has no key"),
-        ("# nothing\n", "keys has no key"),
-        ("trireme_the-key-itself\n", "line 1: a line is NAME"),
-        (f"alice {HASH}\nalice sha256:{'1' * 64}\n", "line 2: this name or hash"),
-        (f"alice {HASH}\nbob {HASH}\n", "line 2: this name or hash"),
-        (f"alice {HASH[:-1]}\n", "line 1: a line is NAME"),
-        (f"alice {HASH} rate=fast\n", "line 1: rate and burst are numbers"),
-        (f"alice {HASH} rate=-1\n", "between 0"),
-        (f"alice {HASH} rate=nan\n", "between 0"),
-        (f"alice {HASH} burst=0\n", "between 1"),
-        (f"alice {HASH} burst=1.5\n", "line 1: a line is NAME"),
-        (f"alice {HASH} more=1\n", "line 1: a line is NAME"),
-        (f'a"b {HASH}\n', "line 1: a line is NAME"),
-        ("\x00\xff\n", "line 1: a line is NAME"),
+        ("", ""),
+        ("# nothing\n", ""),
+        ("trireme_the-key-itself\n", "line 1"),
+        (f"alice {HASH}\nalice sha256:{'1' * 64}\n", "line 2"),
+        (f"alice {HASH}\nbob {HASH}\n", "line 2"),
+        (f"alice {HASH[:-1]}\n", "line 1"),
+        *(
+            (f"alice {HASH} {option}\n", "line 1")
+            for option in ("rate=fast", "rate=-1", "rate=nan", "burst=0", "burst=1.5", "more=1")
+        ),
+        (f'a"b {HASH}\n', "line 1"),
+        ("\x00\xff\n", "line 1"),
     ],
 )
 def test_an_invalid_key_file_is_refused_with_the_line_number_and_without_its_content(
-    text: str, sentence: str
+    text: str, line: str
 ) -> None:
-    with pytest.raises(KeyFileError, match=sentence) as raised:
+    with pytest.raises(KeyFileError, match=line or None) as raised:
         keys.parse(text.encode("latin-1"), FILE)
     assert "the-key-itself" not in str(raised.value)
 
@@ -84,14 +82,11 @@ def test_arbitrary_bytes_are_parsed_or_refused(content: bytes) -> None:
 
 
 def test_a_path_that_is_missing_too_large_or_not_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileError, match="No such file"):
-        keys.read_file(tmp_path / "none")
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(KeyFileError, match="is not a file"):
-        keys.read_file(tmp_path / "fifo")
     (tmp_path / "large").write_bytes(b"#" * (keys.MAX_FILE_BYTES + 1))
-    with pytest.raises(KeyFileError, match="larger"):
-        keys.read_file(tmp_path / "large")
+    for name in ("none", "fifo", "large"):
+        with pytest.raises(KeyFileError, match=name):
+            keys.read_file(tmp_path / name)
 
 
 def test_only_the_whole_key_is_accepted() -> None:
@@ -204,8 +199,8 @@ def test_new_key_refuses_a_taken_or_invalid_name(tmp_path: Path) -> None:
     keys_file = tmp_path / "keys"
     assert run_new_key("alice", "--file", str(keys_file)).returncode == 0
     content = keys_file.read_text()
-    assert "in the file already" in run_new_key("alice", "--file", str(keys_file)).stderr
-    assert "a line is NAME" in run_new_key("a b", "--file", str(keys_file)).stderr
+    for name in ("alice", "a b"):
+        assert run_new_key(name, "--file", str(keys_file)).returncode == 1
     assert keys_file.read_text() == content
 
 

@@ -162,9 +162,7 @@ def send_array(box: RunningBox, model: str, *shape: int, dtype: str = "float32")
         ("no_datatype", "complex128"),
     ],
 )
-def test_a_wrong_tensor_of_a_client_is_a_500_and_the_log_names_it(
-    box: RunningBox, model: str, named: str
-) -> None:
+def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, model: str, named: str) -> None:
     response = send_array(box, model, 3)
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
     assert named in box.wait_for_log(f"client {model} failed").rpartition(f"client {model} failed")[2]

@@ -83,7 +83,6 @@ def test_too_many_records_are_a_413_with_the_limit(box: RunningBox, form: Form) 
     peak = PeakMemory(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
-    assert "100,000" in response.json()["error"]
     assert response.json()["max_records"] == 100_000
     assert peak.bytes < len(body) + MARGIN
 

@@ -72,7 +72,7 @@ def test_an_environment_is_made_again_only_for_other_requirements(
     [
         pytest.param(
             "numpy>=2",
-            "with numpy<2, which the stub wants",
+            "numpy<2",
             marks=pytest.mark.skipif(not STUB_NEEDS_NUMPY_1, reason="this Triton's stub takes any NumPy"),
         ),
         ("./no-such-package-1.0-py3-none-any.whl", "no-such-package"),
@@ -94,8 +94,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None
         cache=cache,
         command_prefix="prlimit --fsize=200000",
     )
-    assert (completed.returncode, "the environment cannot be made in" in completed.stderr) == (1, True)
-    assert "Traceback" not in completed.stderr
+    assert (completed.returncode, "Traceback" in completed.stderr) == (1, False), completed.stderr
     assert not [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
 
 
@@ -103,15 +102,14 @@ def test_a_python_without_a_stub_and_a_missing_conda_are_one_sentence(
     packed_environment: PackedEnvironment, tmp_path: Path
 ) -> None:
     (tmp_path / "env.yml").write_text("dependencies: [python]")
-    options = ("--requirements", packed_environment.requirements, "--python", "3.99")
-    completed = run_pack_env("env", *options, cache=packed_environment.cache)
-    assert completed.returncode == 1
-    assert "not for 3.99, and each program runs one minor version." in completed.stderr
-    completed = run_pack_env(
-        "env", "--conda", tmp_path / "env.yml", cache=packed_environment.cache, PATH="/nowhere"
-    )
-    assert completed.returncode == 1
-    assert "There is no conda and no conda-pack on PATH" in completed.stderr
+    for options, path, named in (
+        (("--requirements", packed_environment.requirements, "--python", "3.99"), os.environ["PATH"], "3.99"),
+        (("--conda", tmp_path / "env.yml"), "/nowhere", "conda-pack"),
+    ):
+        completed = run_pack_env("env", *options, cache=packed_environment.cache, PATH=path)
+        assert completed.returncode == 1
+        assert named in completed.stderr
+        assert "Traceback" not in completed.stderr
 
 
 def test_packages_on_pythonpath_do_not_count_as_installed(
@@ -133,26 +131,20 @@ def test_a_folder_that_is_not_an_environment_is_left_alone(
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 
-#: What is broken in an environment, and what is said of it.
+#: What is broken in an environment, by what is named.
 BROKEN: dict[str, Callable[[Path], object]] = {
-    "no bin/activate": lambda folder: (folder / "bin" / "activate").unlink(),
-    f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}": lambda folder: (
-        folder / "lib" / STUB.libpython
-    ).rename(folder / "lib" / "libpython3.7.so.1.0"),
-    "triton_python_backend_stub needs the C++ runtime of GLIBCXX_3.4.30": lambda folder: (
-        folder / "lib" / "libstdc++.so.6"
-    ).write_bytes(b"GLIBCXX_3.4.5\0"),
-    "libnew.so needs the C++ runtime of GLIBCXX_3.4.999": lambda folder: (
-        folder / "lib" / "libnew.so"
-    ).write_bytes(b"GLIBCXX_3.4.999\0"),
-    "cannot import numpy, as the python backend does": lambda folder: shutil.rmtree(
-        next(folder.rglob("*-packages/numpy"))
+    "bin/activate": lambda folder: (folder / "bin" / "activate").unlink(),
+    "libpython3.7.so.1.0": lambda folder: (folder / "lib" / STUB.libpython).rename(
+        folder / "lib" / "libpython3.7.so.1.0"
     ),
+    "GLIBCXX_3.4.30": lambda folder: (folder / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0"),
+    "libnew.so": lambda folder: (folder / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0"),
+    "numpy": lambda folder: shutil.rmtree(next(folder.rglob("*-packages/numpy"))),
 }
 
 
-@pytest.mark.parametrize("reason", BROKEN)
-def test_an_environment_that_triton_could_not_run_is_refused(moved_environment: Path, reason: str) -> None:
-    BROKEN[reason](moved_environment)
-    with pytest.raises(CommandError, match=re.escape(reason)):
+@pytest.mark.parametrize("named", BROKEN)
+def test_an_environment_that_triton_could_not_run_is_refused(moved_environment: Path, named: str) -> None:
+    BROKEN[named](moved_environment)
+    with pytest.raises(CommandError, match=re.escape(named)):
         pack_env.check(moved_environment, STUB)

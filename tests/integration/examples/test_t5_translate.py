@@ -102,38 +102,28 @@ def test_tritons_generate_stream_needs_only_the_text(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parameters", "status", "sentence"),
+    ("text", "parameters", "field"),
     [
-        ("", {}, 422, "payload.text"),
-        ("  ", {}, 422, "payload.text"),
-        ("word " * 600, {}, 422, "602 word pieces long, the model takes 512"),
-        ("word " * 6000, {}, 422, "payload.text"),
-        (PROMPT, {"max_tokens": 0}, 422, "parameters.max_tokens"),
-        (PROMPT, {"max_tokens": 257}, 422, "parameters.max_tokens"),
+        *((text, {}, "payload.text") for text in ("", "  ", "word " * 600, "word " * 6000)),
+        *((PROMPT, {"max_tokens": most}, "parameters.max_tokens") for most in (0, 257)),
     ],
 )
 def test_an_unsupported_text_or_parameter_is_a_422_that_says_why(
-    box: RunningBox, text: str, parameters: dict[str, int], status: int, sentence: str
+    box: RunningBox, text: str, parameters: dict[str, int], field: str
 ) -> None:
     for response in (
         request_stream(box, text, **parameters),
         box.invoke("t5_translate", {"text": text}, parameters=parameters),
     ):
-        assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
+        assert (response.status_code, response.json()["field"]) == (422, field), response.text
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({"text": PROMPT, "max_tokens": 0}, "max_tokens is 0; it is from 1 to 256"),
-        ({"text": " "}, "text is empty"),
-    ],
-)
+@pytest.mark.parametrize("body", [{"text": PROMPT, "max_tokens": 0}, {"text": " "}])
 def test_the_model_itself_refuses_bad_requests_that_bypass_its_client(
-    box: RunningBox, body: dict[str, object], sentence: str
+    box: RunningBox, body: dict[str, object]
 ) -> None:
     response = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
-    assert (response.status_code, response.json()["error"]) == (400, sentence)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 def test_hanging_up_stops_the_model_between_tokens(box: RunningBox) -> None:
@@ -156,18 +146,17 @@ def test_token_ids_are_translated_to_token_ids(box: RunningBox, repository: Path
 
 
 @pytest.mark.parametrize(
-    ("rows", "mask", "sentence"),
+    ("rows", "mask"),
     [
-        ([[5, 40_000, 1]], None, "not from 0 to 32127"),
-        ([[5, -1, 1]], None, "not from 0 to 32127"),
-        ([[5, 6, 1]], [[0, 0, 0]], "attention_mask is 1 where there is text"),
-        ([[5, 6, 1]], [[1, 1]], "not the same"),
-        ([[5] * 513], None, "the model takes 1 to 512"),
+        ([[5, 40_000, 1]], None),
+        ([[5, -1, 1]], None),
+        ([[5, 6, 1]], [[0, 0, 0]]),
+        ([[5, 6, 1]], [[1, 1]]),
+        ([[5] * 513], None),
     ],
 )
-def test_invalid_token_ids_are_a_400_that_says_why(
-    box: RunningBox, rows: list[list[int]], mask: list[list[int]] | None, sentence: str
+def test_invalid_token_ids_are_a_400(
+    box: RunningBox, rows: list[list[int]], mask: list[list[int]] | None
 ) -> None:
     response = infer_tokens(box, token_request(rows, mask))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    assert sentence in response.json()["error"]

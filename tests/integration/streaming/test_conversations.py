@@ -78,7 +78,7 @@ def test_an_error_is_sent_as_a_message_and_the_connection_stays_open(connect_to_
     assert receive_json(connection)["code"] == "bad_input"
     connection.send(message("words", "one bad three"))
     assert connection.recv() == b"one"
-    assert receive_json(connection)["error"] == "a bad word"
+    assert receive_json(connection)["code"] == "bad_input"
     connection.send(message("slow", {"seconds": 0}))
     assert receive_json(connection)["result"] == 0
 
