@@ -96,7 +96,7 @@ def shared_endpoint(
 ) -> MultiModelEndpoint:
     """Return a box in multi-model mode that all tests share that ask for the same."""
     box = boxes(None, clients, mode="multi-model", **settings)
-    return MultiModelEndpoint(box, ArchiveFolder(box.folder / "models"))
+    return MultiModelEndpoint(box)
 
 
 @contextmanager

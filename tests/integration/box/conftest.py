@@ -7,7 +7,7 @@ import pytest
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import box, cat, demo
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 
 __all__ = ["box", "cat", "demo"]
 #: More than the tests' faults cause.
@@ -31,5 +31,4 @@ def small_box(boxes: Boxes) -> RunningBox:
 @pytest.fixture
 def multi_model(boxes: Boxes) -> MultiModelEndpoint:
     """A box in multi-model mode."""
-    box = boxes(mode="multi-model", SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_RESTARTS=RESTARTS)
-    return MultiModelEndpoint(box)
+    return shared_endpoint(boxes, SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_RESTARTS=RESTARTS)

@@ -16,7 +16,7 @@ from sm.triton import onnx_cpu
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 from tests.support.onnx_graphs import endless, plus_one, save_graph
 
 TIMEOUT_S = 5  # of an invocation
@@ -41,12 +41,8 @@ class Reader(Client):
 @pytest.fixture
 def endpoint(boxes: Boxes) -> MultiModelEndpoint:
     """A box with one well-behaved model."""
-    endpoint = MultiModelEndpoint(
-        boxes(
-            mode="multi-model",
-            SAGEMAKER_MODEL_SERVER_WORKERS="1",
-            SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S),
-        )
+    endpoint = shared_endpoint(
+        boxes, SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S)
     )
     endpoint.ensure_loaded("good")
     return endpoint
