@@ -5,30 +5,47 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-#: Triton's own cache, as it is beside a server that has one.
-LOCAL_CACHE = "caches/local/libtritoncache_local.so"
 #: The Makefile sets it, and every box and Triton of the tests gets it.
 VARIABLE = "TRIREME_TRITON_SERVER"
-OTHER_TRITON = {VARIABLE: os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
+SERVER = os.environ.get(VARIABLE, "")
+OTHER_TRITON = {VARIABLE: SERVER} if SERVER else {}
 
 #: The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
 STUB_NEEDS_NUMPY_1 = not OTHER_TRITON and sys.version_info < (3, 13)
 
 
-def skip_without_traces() -> None:
-    """Skip the test if another Triton was built without traces, as its help says."""
-    if OTHER_TRITON:
-        command = [OTHER_TRITON[VARIABLE], "--help"]
-        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        if '"opentelemetry" mode' not in process.stdout + process.stderr:
-            pytest.skip(f"{OTHER_TRITON[VARIABLE]} cannot send traces")
+@cache
+def _help() -> str:
+    process = subprocess.run([SERVER, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    return process.stdout + process.stderr
 
 
-def skip_without_cache() -> None:
-    """Skip the test if another Triton was built without its local cache."""
-    if OTHER_TRITON and not (Path(OTHER_TRITON[VARIABLE]).parent.parent / LOCAL_CACHE).is_file():
-        pytest.skip(f"{OTHER_TRITON[VARIABLE]} has no local cache")
+#: What a test may need of Triton: whether this one has it, and why the test is skipped if it does not.
+FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
+    "traces": (
+        lambda: not SERVER or '"opentelemetry" mode' in _help(),
+        "this Triton cannot send traces",
+    ),
+    "cache": (
+        lambda: not SERVER or (Path(SERVER).parent.parent / "caches/local/libtritoncache_local.so").is_file(),
+        "this Triton has no local cache",
+    ),
+    "strings": (lambda: np.__version__.startswith("1."), "the wheel's stubs lose strings on NumPy 2"),
+}
+
+
+def has(feature: str) -> bool:
+    """True if this Triton has one of :data:`FEATURES`."""
+    return FEATURES[feature][0]()
+
+
+def needs(feature: str) -> pytest.MarkDecorator:
+    """Skip a test, or a module's, on a Triton without one of :data:`FEATURES`."""
+    return pytest.mark.skipif(not has(feature), reason=FEATURES[feature][1])

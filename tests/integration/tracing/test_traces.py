@@ -26,10 +26,11 @@ from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, infer
-from tests.support.other_triton import skip_without_traces
+from tests.support.other_triton import needs
 from tests.support.s3 import CREDENTIALS, aws, client
 
 __all__ = ["aws"]
+pytestmark = needs("traces")
 SECRET = "never-in-a-trace"
 CALLERS_TRACE, CALLERS_SPAN = "ab" * 16, "cd" * 8
 INFER_CALL = "inference.GRPCInferenceService/ModelInfer"
@@ -43,7 +44,6 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def box(boxes: Boxes, receiver: Receiver) -> Iterator[RunningBox]:
-    skip_without_traces()
     with boxes.own(
         ("echo", "counts"),
         ("streaming", "traced"),

@@ -21,7 +21,6 @@ from sm.triton.wire import (
     HEADERS,
     PADDED,
     PING,
-    PREFACE,
     PRIORITY,
     RST_STREAM,
     SETTINGS,
@@ -32,7 +31,7 @@ from sm.triton.wire import (
     encode_string,
     frame,
 )
-from tests.integration.triton.socket_server import socket_server
+from tests.support.scripted_triton import Call, h2_server
 
 pytestmark = pytest.mark.core
 
@@ -154,20 +153,12 @@ CLOSING_ANSWERS: dict[str, AnswerMaker] = {
 ANSWERS = {**GOOD_ANSWERS, **BAD_ANSWERS, **CLOSING_ANSWERS}
 
 
-def misbehave(connection: socket.socket) -> None:
-    """Answer each message ``<number>:<kind of answer>`` with the number."""
-    with connection.makefile("rb") as stream:
-        connection.settimeout(CERTAIN_TIMEOUT_S)
-        stream.read(len(PREFACE))
-        connection.sendall(frame(SETTINGS, 0, 0, b""))
-        while len(head := stream.read(9)) == 9:
-            payload = stream.read(int.from_bytes(head[:3], "big"))
-            if head[3] != DATA:
-                continue
-            number, _, kind = payload[5:].partition(b":")
-            connection.sendall(ANSWERS[kind.decode()](int.from_bytes(head[5:], "big"), number))
-            if kind.decode() in CLOSING_ANSWERS:
-                return
+def misbehave(call: Call) -> None:
+    """Answer a message ``<number>:<kind of answer>`` with the number."""
+    number, _, kind = call.body[5:].partition(b":")
+    call.server.sock.sendall(ANSWERS[kind.decode()](call.stream, number))
+    if kind.decode() in CLOSING_ANSWERS:
+        call.server.sock.shutdown(socket.SHUT_RDWR)
 
 
 def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
@@ -186,23 +177,12 @@ def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
     return content
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_the_call_after_any_answer_gets_its_own(kind: str) -> None:
-    with socket_server(misbehave) as port:
-        pool = ConnectionPool(port)
-        for number in range(3):
-            own = str(number).encode()
-            assert call(pool, number, kind) in ((own,) if kind in GOOD_ANSWERS else (own, None))
-            assert call(pool, 100 + number, "as usual") == str(100 + number).encode()
-        pool.close()
-
-
 def test_no_call_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
     """Four callers on one pool, with answers at random: each call gets its own answer or an error."""
     rng = random.Random(SEED)
     calls = [(number, rng.choice([*ANSWERS, *GOOD_ANSWERS, *GOOD_ANSWERS])) for number in range(CALL_COUNT)]
-    with socket_server(misbehave) as port:
-        pool = ConnectionPool(port)
+    with h2_server(misbehave) as server:
+        pool = ConnectionPool(server.port)
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             contents = list(callers.map(lambda arguments: call(pool, *arguments), calls))
         pool.close()
@@ -228,8 +208,8 @@ def test_frames_with_random_bytes_never_give_another_calls_answer() -> None:
     ANSWERS["changed"] = changed
     CLOSING_ANSWERS["changed"] = changed  # The server closes, so no call waits for missing bytes.
     try:
-        with socket_server(misbehave) as port:
-            pool = ConnectionPool(port)
+        with h2_server(misbehave) as server:
+            pool = ConnectionPool(server.port)
             own_answers = 0
             for number in range(300):
                 call(pool, number, "changed")

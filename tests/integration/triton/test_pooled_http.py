@@ -17,7 +17,7 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Reply, Request, Upstream
-from tests.integration.triton.socket_server import socket_server
+from tests.support.scripted_triton import socket_server
 
 pytestmark = pytest.mark.core
 
@@ -126,20 +126,6 @@ def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") ->
             return upstream.send(Request(method, f"/{number}", headers={"answer": kind}))
     except TriremeError:
         return None
-
-
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
-    with socket_server(misbehave) as port:
-        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
-        for number in range(3):
-            response = exchange(upstream, number, kind)
-            if kind in GOOD_ANSWERS:
-                assert response == Reply(200, response.headers if response else {}, str(number).encode())
-            next_response = exchange(upstream, 100 + number, "with a length")
-            assert next_response is not None
-            assert next_response.body == str(100 + number).encode()
-        upstream.close()
 
 
 @pytest.mark.parametrize("status", ["200 OK", "405 Method Not Allowed"])

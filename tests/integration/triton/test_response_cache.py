@@ -20,9 +20,11 @@ from sm.repository import response_cache
 from sm.repository.models import read
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
-from tests.support.other_triton import skip_without_cache
+from tests.support.other_triton import needs
 from tests.support.pages import code_blocks, run_commands
 from tests.support.tritons import DecoupledModel, Model
+
+pytestmark = needs("cache")
 
 #: Large enough for a region of shared memory.
 LARGE = 100_000
@@ -108,7 +110,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path) -> Iterator[RunningBox]:
-    skip_without_cache()
     repository.mkdir()
     write(repository, "cached", multiplying(2))
     write(repository, "plain", multiplying(2, Model))

@@ -24,12 +24,11 @@ from sm.settings import Settings
 from sm.triton import server
 from sm.triton.calls import Calls
 from sm.triton.transport import Transport
+from tests.support.other_triton import has, needs
 from tests.support.series import value
 from tests.support.tritons import TritonProcess, prepare_triton
 
 pytestmark = pytest.mark.core
-
-NUMPY_1 = np.__version__.startswith("1.")
 
 
 class TensorCounter:
@@ -124,7 +123,7 @@ def test_strided_byte_swapped_and_empty_inputs_arrive_unchanged(transport: Trans
 
 def test_strings_go_in_the_message(transport: Transport, tensor_counter: TensorCounter) -> None:
     words = np.array(["ä" * 70_000, "b", ""], dtype=object)
-    if NUMPY_1:
+    if has("strings"):
         y = transport.infer("words", {"x": words})["y"]
         assert [word.decode() for word in y] == ["Ä" * 70_000, "B", ""]
         assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (0, 1)
@@ -287,7 +286,7 @@ def test_without_triton_calls_are_not_ready(tmp_path: Path) -> None:
     transport.close()
 
 
-@pytest.mark.skipif(not NUMPY_1, reason="the wheel's stubs lose strings on NumPy 2")
+@needs("strings")
 def test_triton_gets_the_invocations_request_id(transport: Transport) -> None:
     inputs = {"x": np.zeros(1, np.float32)}
     with running(Invocation(time.monotonic() + 10, request_id="mine-17")):

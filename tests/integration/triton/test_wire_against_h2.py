@@ -35,7 +35,7 @@ from sm.triton import wire
 from sm.triton.channel import OPTIONS, Channel
 from sm.triton.triton_errors import Failed
 from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, ConnectionPool, encode_call_headers
-from tests.integration.triton.h2_server import OPENING, Call, Hearing, Script, h2_server, message
+from tests.support.scripted_triton import OPENING, Call, Hearing, Script, h2_server, message
 
 pytestmark = pytest.mark.core
 

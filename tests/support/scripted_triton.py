@@ -1,13 +1,15 @@
-"""A gRPC server on ``h2``, the HTTP/2 library: it checks what callers send and answers as a test says."""
+"""A Triton that answers as a test says: over gRPC by ``h2``, which checks what callers send, and over HTTP."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Thread
 from typing import Any
 
 from h2.config import H2Configuration
@@ -16,12 +18,43 @@ from h2.events import DataReceived, PingAckReceived, RequestReceived, StreamEnde
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
-from tests.integration.triton.socket_server import socket_server
-
 READ_BYTES = 2**16
 #: A server that waits for a caller which has nothing more to say gives up.
 CALLER_TIMEOUT_S = 20.0
 OPENING = [(":status", "200"), ("content-type", "application/grpc")]
+
+
+@contextmanager
+def socket_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Call ``serve`` in a thread for each connection, and end all of them with the block. Yields the port."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    threads: list[Thread] = []
+    connections: list[socket.socket] = []
+
+    def run(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            serve(connection)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(listener.accept()[0])
+                threads.append(Thread(target=run, args=(connections[-1],)))
+                threads[-1].start()
+
+    acceptor = Thread(target=accept)
+    acceptor.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
+        listener.close()
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(30)
 
 
 def message(content: bytes, compressed: bool = False) -> bytes:
@@ -193,3 +226,19 @@ def h2_server(
     with socket_server(serve) as served.port:
         yield served
     assert not served.errors, served.errors
+
+
+@contextmanager
+def http_server(status: int, body: bytes) -> Iterator[int]:
+    """Answer every HTTP request with ``status`` and ``body`` until the block ends. Yields the port."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            while head := [*iter(lambda: stream.readline().strip().lower(), b"")]:
+                size = next(line for line in head if line.startswith(b"content-length:"))
+                stream.read(int(size.partition(b":")[2]))
+                answer = f"HTTP/1.1 {status} Scripted\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.sendall(answer.encode() + body)
+
+    with socket_server(serve) as port:
+        yield port
