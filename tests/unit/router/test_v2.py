@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tritonclient.http import InferenceServerClient, InferInput
+from tritonclient.utils import triton_to_np_dtype
 
-from sm.errors import NotAcceptable
+from sm.errors import BadInput, NotAcceptable
 from sm.http.messages import BINARY, JSON, OCTET_STREAM, Answer
 from sm.router.classify import (
     Message,
@@ -14,13 +19,14 @@ from sm.router.classify import (
 )
 from sm.router.triton_requests import (
     as_accepted,
+    header_size,
     headers_of,
     rename_model,
     to_answer,
     to_v2_answer,
     without_request_token,
 )
-from sm.triton.http_proxy import HEADER_SIZE, Reply
+from sm.triton.http_proxy import HEADER_SIZE, Reply, check_json
 from sm.triton.inference_plan import REQUEST_TOKEN
 
 
@@ -92,3 +98,58 @@ def test_tritons_answer_is_what_the_caller_accepts(accept: str, content_type: st
             as_accepted(answer, accept)
     else:
         assert as_accepted(answer, accept).content_type == content_type
+
+
+DTYPES = (
+    "BOOL",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "FP32",
+    "FP64",
+    "BYTES",
+)
+
+
+@given(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.booleans())
+def test_what_tritons_own_client_sends_passes_in_both_forms(
+    datatype: str, shape: list[int], binary: bool
+) -> None:
+    tensor = InferInput("x", shape, datatype)
+    array = np.resize(
+        np.array([0, 1, 2]).astype("S1" if datatype == "BYTES" else triton_to_np_dtype(datatype)), shape
+    )
+    tensor.set_data_from_numpy(array.astype(object) if datatype == "BYTES" else array, binary_data=binary)
+    body, size = InferenceServerClient.generate_request_body([tensor])
+    headers = {} if size is None else {"inference-header-content-length": str(size)}
+    check_json(body, headers, 2**25, has_tensors=True)
+    length = len(body) if size is None else size
+    content_type = {"content-type": f"{BINARY}; Json-Header-Size={length}"}
+    assert header_size(Message(body, content_type, {}, "id")) == length
+
+
+@given(st.text(max_size=20) | st.integers().map(str), st.binary(max_size=9))
+@example("9" * 19, b"")
+@example("-1", b"")
+@example("\u0661", b"12")  # a digit that is not ASCII
+def test_any_size_of_the_json_is_within_the_body_or_bad_input(size: str, body: bytes) -> None:
+    message = Message(body, {"content-type": f"{BINARY};json-header-size={size}"}, {}, "id")
+    try:
+        assert header_size(message) == int(size) <= len(body)
+    except BadInput:
+        assert not (size.isascii() and size.isdigit() and int(size) <= len(body) and len(size) < 19)
+
+
+@given(st.binary(max_size=40) | st.text('{}[]":,inputs0', max_size=40).map(str.encode))
+@example(b"[" * 10_000)
+@example(b'{"inputs":[{"shape":[9223372036854775807,2],"datatype":"FP32","name":"x","data":[1]}]}')
+def test_any_json_for_triton_passes_or_is_bad_input(body: bytes) -> None:
+    try:
+        check_json(body, {}, 2**25, has_tensors=True)
+    except BadInput as error:
+        assert (error.status, error.code) == (400, "bad_input")
