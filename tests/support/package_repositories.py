@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tests.support.model_archives import chain_config, multiplying_model
-from tests.support.sm_command import run_sm
+from tests.support.sm_command import run_sm, run_sm_here
 
 
 def write_repository(folder: Path, *names: str) -> Path:
@@ -39,8 +39,10 @@ def write_client(file: Path, model: str) -> None:
 
 
 def run_package(*arguments: object, cwd: Path, command_prefix: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``sm package``. ``command_prefix`` is a command that ends by running it in its place."""
-    return run_sm("package", *arguments, cwd=cwd, prefix=command_prefix)
+    """Run ``sm package``, in this process or by a command that ends by running it in its place."""
+    if command_prefix:
+        return run_sm("package", *arguments, cwd=cwd, prefix=command_prefix)
+    return run_sm_here("package", *arguments, cwd=cwd)
 
 
 def package_successfully(*arguments: object, cwd: Path) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +38,15 @@ def run_sm(
         check=False,
         timeout=560,
     )
+
+
+def run_sm_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``sm`` in this process, which saves a second of imports."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["sm", *map(str, arguments)])
+        status = cli.main()
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,30 @@ from tests.support.package_repositories import (
 from tests.support.sm_command import run_sm
 
 
-def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
-    write_repository(tmp_path / "repository", "first", "second")
-    write_client(tmp_path / "repository" / "code" / "client.py", "first")
+def test_models_and_clients_are_at_the_top_and_links_are_files(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "repository", "first", "second")
+    write_client(folder / "code" / "client.py", "first")
+    (folder / "first" / "1" / "weights.bin").write_bytes(b"weights")
+    (folder / "second" / "1" / "weights.bin").symlink_to("../../first/1/weights.bin")
+    (folder / "second" / "2").symlink_to("1")
+    (folder / "second" / "run").write_text("")
+    (folder / "second" / "run").chmod(0o700)
     package_successfully("repository", cwd=tmp_path)
-    assert archive_names(tmp_path / "model.tar.gz") == [
+    one, two = (
+        (f"second/{number}", f"second/{number}/model.py", f"second/{number}/weights.bin") for number in (1, 2)
+    )
+    with tarfile.open(tmp_path / "model.tar.gz") as archive:
+        entries = {entry.name: entry for entry in archive}
+    assert list(entries) == [
         *("code", "code/client.py"),
-        *("first", "first/1", "first/1/model.py", "first/config.pbtxt"),
-        *("second", "second/1", "second/1/model.py", "second/config.pbtxt"),
+        *("first", "first/1", "first/1/model.py", "first/1/weights.bin", "first/config.pbtxt"),
+        *("second", *one, *two, "second/config.pbtxt", "second/run"),
     ]
+    assert not [name for name, entry in entries.items() if entry.issym()]
+    modes = [entries[name].mode for name in ("second/run", "second/config.pbtxt", "second/1")]
+    assert modes == [0o755, 0o644, 0o755]
+    out = unpack(tmp_path / "model.tar.gz", tmp_path / "out")
+    assert (out / "second" / "2" / "weights.bin").read_bytes() == b"weights"
 
 
 @pytest.mark.exhaustive
@@ -122,17 +137,6 @@ def test_a_repository_that_would_not_start_is_not_packed(tmp_path: Path) -> None
     assert not (tmp_path / "model.tar.gz").exists()
 
 
-def test_links_are_packed_as_the_files_they_point_to(tmp_path: Path) -> None:
-    folder = write_repository(tmp_path / "repository", "first", "second")
-    (folder / "first" / "1" / "weights.bin").write_bytes(b"weights")
-    (folder / "second" / "1" / "weights.bin").symlink_to("../../first/1/weights.bin")
-    (folder / "second" / "2").symlink_to("1")
-    package_successfully("repository", cwd=tmp_path)
-    out = unpack(tmp_path / "model.tar.gz", tmp_path / "out")
-    assert (out / "second" / "2" / "weights.bin").read_bytes() == b"weights"
-    assert not [path for path in out.rglob("*") if path.is_symlink()]
-
-
 LOST = {
     "lost": ("no-such-file", "lost is a link to no-such-file"),
     "round": ("round", "round is a link to round"),
@@ -172,16 +176,6 @@ def test_caches_and_an_earlier_archive_are_left_out(tmp_path: Path) -> None:
             "first/1/model.py",
             "first/config.pbtxt",
         ]
-
-
-def test_executable_files_stay_executable(tmp_path: Path) -> None:
-    folder = write_repository(tmp_path / "repository", "first")
-    (folder / "first" / "run").write_text("")
-    (folder / "first" / "run").chmod(0o700)
-    package_successfully("repository", cwd=tmp_path)
-    with tarfile.open(tmp_path / "model.tar.gz") as archive:
-        modes = {entry.name: entry.mode for entry in archive}
-    assert (modes["first/run"], modes["first/config.pbtxt"], modes["first/1"]) == (0o755, 0o644, 0o755)
 
 
 def test_on_a_full_disk_the_old_archive_stays_and_nothing_of_the_new_one(tmp_path: Path) -> None:
@@ -238,33 +232,22 @@ def test_copies_have_their_own_names_in_every_configuration(tmp_path: Path) -> N
     assert [step.model_name for step in steps] == ["pre-2", "post-2"]
 
 
-def test_an_environment_in_another_models_folder_is_packed_with_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["../other/env", "env"])
+def test_an_environment_is_packed_once_with_its_model(tmp_path: Path, path: str) -> None:
+    """Also if it is in another model's folder."""
     folder = write_repository(tmp_path / "repository", "first", "other")
-    (folder / "other" / "env" / "bin").mkdir(parents=True)
-    (folder / "other" / "env" / "bin" / "activate").write_text("")
+    (folder / "first" / path / "bin").mkdir(parents=True)
+    (folder / "first" / path / "bin" / "activate").write_text("")
     with (folder / "first" / "config.pbtxt").open("a") as stream:
-        stream.write(
-            'parameters {key: "EXECUTION_ENV_PATH", '
-            'value: {string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}}\n'
-        )
+        value = f'{{string_value: "$$TRITON_MODEL_DIRECTORY/{path}"}}'
+        stream.write(f'parameters {{key: "EXECUTION_ENV_PATH", value: {value}}}\n')
     (tmp_path / "here").mkdir()
     package_successfully("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    assert archive_names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
     first = unpack(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
     assert (first / "first" / "env" / "bin" / "activate").is_file()
     parameter = read_config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
     assert parameter.string_value == "$$TRITON_MODEL_DIRECTORY/env"
-
-
-def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
-    folder = write_repository(tmp_path / "repository", "first")
-    (folder / "first" / "env" / "bin").mkdir(parents=True)
-    with (folder / "first" / "config.pbtxt").open("a") as stream:
-        stream.write(
-            'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}\n'
-        )
-    (tmp_path / "here").mkdir()
-    package_successfully("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
-    assert archive_names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
 
 
 @pytest.mark.parametrize("options", [("--copies", "2"), ("--mme", "--copies", "-1")])
