@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -39,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(boxes: Boxes, folder: Path) -> Iterator[RunningBox]:
-    explicit = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--model-control-mode=explicit --load-model=echo"}
+    explicit: Any = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--model-control-mode=explicit --load-model=echo"}
     with boxes.own(("echo",), (folder / "clients",), arguments="--reload", **explicit) as started:
         yield started
 

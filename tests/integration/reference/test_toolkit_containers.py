@@ -283,7 +283,7 @@ def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
             "class Says(Client):\n    models = ()\n\n"
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )
-    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
+    variables: Any = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
     with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as box:
         for name in ("first", "second"):
             assert box.invoke(name, {}).json()["result"][0] == name

@@ -37,7 +37,12 @@ NAME = "Ada-whose-name-nobody-keeps"
 def capturing_box(
     boxes: Boxes, place: str, command_prefix: str = "", **variables: str
 ) -> AbstractContextManager[RunningBox]:
-    settings = {"TRIREME_CAPTURE": place, "SAGEMAKER_MODEL_SERVER_WORKERS": "1", **CREDENTIALS, **variables}
+    settings: Any = {
+        "TRIREME_CAPTURE": place,
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
+        **CREDENTIALS,
+        **variables,
+    }
     clients = ({"greet/client.py": GREET},)
     return boxes.own(("echo",), clients, command_prefix=command_prefix, **settings)
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -159,7 +160,8 @@ def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
     cache = tmp_path / "cache"
     for file in filter(Path.is_file, repository.rglob("*")):
         client(s3_url).upload_file(str(file), "inputs", f"killed/{file.relative_to(repository)}")
-    source, variables = "s3://inputs/killed", {"TRIREME_CACHE": str(cache)}
+    source = "s3://inputs/killed"
+    variables: Any = {"TRIREME_CACHE": str(cache)}
 
     def whole() -> list[str]:
         return [name for name in in_cache(cache, "objects") if "." not in name]

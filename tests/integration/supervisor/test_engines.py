@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def build_variables(tmp_path: Path) -> dict[str, str]:
+def build_variables(tmp_path: Path) -> dict[str, Any]:
     return {"TRIREME_BUILD_ENGINES": "missing", "TRIREME_CACHE": str(tmp_path / "cache")}
 
 
