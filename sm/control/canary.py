@@ -10,7 +10,7 @@ from typing import Any
 
 from sm.control.series import percentile, read_families
 from sm.metrics import FINE_BUCKETS
-from sm.models.load_records import CANARY, STABLE
+from sm.models.canary import CANARY, STABLE
 from sm.models.versions import PASSED, UNDECIDED, WORSE
 
 SERIES = "trireme_variant_duration_seconds"

@@ -17,7 +17,8 @@ from sm.control.state import list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
-from sm.models.load_records import Canary, LoadRecord
+from sm.models.canary import Canary
+from sm.models.load_records import LoadRecord
 from sm.models.model_loader import Loader
 from sm.models.on_demand import LOADING, OnDemand
 from sm.models.versions import ROLLED_BACK, SERVES, Versions

@@ -5,7 +5,6 @@ The file outlives workers, control plane and Triton. Each of them reads it when 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,30 +14,11 @@ from functools import cached_property
 from pathlib import Path
 
 from sm.errors import UnknownModel
+from sm.models.canary import Canary
 from sm.run_state import write_atomically
 
 #: Loaded models that an error names at most; there may be thousands.
 MAX_NAMES = 20
-#: The version that serves, and the one that gets a share of the requests.
-STABLE, CANARY = "stable", "canary"
-
-
-@dataclass(frozen=True)
-class Canary:
-    """The share of the requests that a new version gets, before it is promoted or rolled back."""
-
-    percent: int
-    #: True if the box decides by errors and times.
-    auto: bool
-    #: When it began, in seconds since 1970. Older sessions stay on the old version.
-    since: float
-    #: What had been counted then, see :mod:`sm.control.canary`.
-    counted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-    def takes(self, key: str) -> bool:
-        """True if the new version gets the request, or the session, with this id."""
-        digest = hashlib.blake2b(key.encode(errors="replace"), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % 100 < self.percent
 
 
 class State(StrEnum):

@@ -19,8 +19,9 @@ from typing import NamedTuple, Protocol
 from sm.client.base import Client
 from sm.errors import ClientFailed, NotReady, StartError, TriremeError
 from sm.invocation import Hold, Invocation, turn
+from sm.models.canary import CANARY, STABLE
 from sm.models.holds import Holds
-from sm.models.load_records import CANARY, STABLE, LoadRecord
+from sm.models.load_records import LoadRecord
 from sm.plugins.checks import ModelMissing, UncheckedClient
 from sm.plugins.loading import ClientSource, unload
 from sm.plugins.toolkit import code_imports
@@ -198,8 +199,9 @@ class Models:
             found, variant = row.record, ""
             if self._holds is None or invocation is None or held is None:
                 return found
-            if row.canary is not None:
-                found, variant = choose(found, row.canary, invocation)
+            if row.canary is not None and row.canary.canary is not None:
+                is_new = row.canary.canary.is_for(invocation)
+                found, variant = (row.canary, CANARY) if is_new else (found, STABLE)
             if self._holds.take(found.id):
                 hold = Hold(found, partial(self._holds.release, found.id), variant)
                 if self._are_loaded([found]):
@@ -317,17 +319,6 @@ class Models:
         with self._lock:
             self._made = {key: other for key, other in self._made.items() if other is not made}
         _unload_in_background(records)
-
-
-def choose(stable: LoadRecord, canary: LoadRecord, request: Invocation) -> tuple[LoadRecord, str]:
-    """Choose the version for a request: the same for all requests of one id, or of one session."""
-    assert canary.canary is not None
-    if request.session is None:
-        is_chosen = canary.canary.takes(request.request_id)
-    else:
-        is_old = request.session.opened < canary.canary.since
-        is_chosen = not is_old and canary.canary.takes(request.session.id)
-    return (canary, CANARY) if is_chosen else (stable, STABLE)
 
 
 def source_of(record: LoadRecord) -> ClientSource:

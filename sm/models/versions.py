@@ -22,7 +22,8 @@ from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.model_processes.python_models import CALL
-from sm.models.load_records import Canary, LoadRecord, State
+from sm.models.canary import Canary
+from sm.models.load_records import LoadRecord, State
 from sm.models.model_loader import Loader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models

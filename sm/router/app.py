@@ -19,18 +19,18 @@ from sm.models.table import Models
 from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
 from sm.repository.models import Model
-from sm.router import openai_routes, v2_routes, websocket, wsgi
+from sm.router import invocation_routes, openai_routes, v2_routes, websocket
 from sm.router.admission import FairGate
 from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
+from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample, record_overdue
 from sm.router.triton_requests import Triton
-from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
 from sm.triton.calls import Calls
@@ -55,7 +55,7 @@ def create(
         settings.longest_stream,
         box.fronted,
     )
-    app.register_blueprint(wsgi.blueprint(app))
+    app.register_blueprint(invocation_routes.blueprint(app))
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)
     app.register_blueprint(

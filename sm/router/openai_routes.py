@@ -32,7 +32,8 @@ from sm.invocation import Invocation
 from sm.models.table import Models
 from sm.router.answers import dumps
 from sm.router.classify import Message, estimate_parsed_bytes
-from sm.router.wsgi import NO_PARAMETERS, Router, read_message, respond
+from sm.router.invocation_routes import Router
+from sm.router.wsgi import NO_PARAMETERS, read_message, respond
 
 #: A field in an error of the dispatcher: ``payload[3].text``, ``parameters.query``.
 FIELD = re.compile(r"\bpayload(\[\d+\])?(?:\.(?:text|token_ids))?|\bparameters\.(query)\b")

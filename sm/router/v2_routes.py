@@ -16,8 +16,9 @@ from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
 from sm.invocation import running
 from sm.router.classify import INFERENCE
+from sm.router.invocation_routes import Router
 from sm.router.triton_requests import without_request_token
-from sm.router.wsgi import Router, read_message, respond
+from sm.router.wsgi import read_message, respond
 
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")

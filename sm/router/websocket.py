@@ -31,8 +31,9 @@ from sm.polling import WATCH_S
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
 from sm.router.classify import SESSION_HEADER, Message
+from sm.router.invocation_routes import Router
 from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
-from sm.router.wsgi import Router, in_utf8, read_message
+from sm.router.wsgi import in_utf8, read_message
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

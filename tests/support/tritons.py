@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.models.table import Models
-from sm.router.wsgi import Router
+from sm.router.invocation_routes import Router
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import Settings

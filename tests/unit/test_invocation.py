@@ -12,20 +12,20 @@ import pytest
 from sm.errors import CallerGone, DeadlinePassed, Interrupted
 from sm.invocation import FIRST_LOOK_S, LOOK_S, Invocation, wait
 from sm.polling import POLL_S, poll_until
-from sm.router.wsgi import _is_disconnected
+from sm.router.wsgi import is_disconnected
 
 
 def test_only_a_closed_connection_counts_as_disconnected() -> None:
     server_side, client_side = socket.socketpair()
     with server_side:
-        assert not _is_disconnected(server_side)
+        assert not is_disconnected(server_side)
         client_side.sendall(b"pipelined")
-        assert not _is_disconnected(server_side)
+        assert not is_disconnected(server_side)
         assert server_side.recv(9) == b"pipelined"
         client_side.close()
-        assert _is_disconnected(server_side)
-    assert _is_disconnected(server_side)
-    assert not _is_disconnected(None)
+        assert is_disconnected(server_side)
+    assert is_disconnected(server_side)
+    assert not is_disconnected(None)
 
 
 class Never:

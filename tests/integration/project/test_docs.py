@@ -14,7 +14,7 @@ from sm.client import base, payloads, results
 from sm.commands.show_settings import markdown, table
 from sm.control import model_routes, pages, routes
 from sm.plugins.loading import discover
-from sm.router import openai_routes, websocket, wsgi
+from sm.router import invocation_routes, openai_routes, websocket
 from sm.settings import HERE
 
 pytestmark = pytest.mark.core
@@ -67,7 +67,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, and never called.
-    app.register_blueprint(wsgi.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(invocation_routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(openai_routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(websocket.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(routes.blueprint(None))  # type: ignore[arg-type]

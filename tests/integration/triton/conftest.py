@@ -9,7 +9,7 @@ import pytest
 
 from sm.models.table import Models
 from sm.router import app
-from sm.router.wsgi import Router
+from sm.router.invocation_routes import Router
 from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton.calls import Calls

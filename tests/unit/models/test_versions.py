@@ -16,7 +16,8 @@ import pytest
 from sm import hardware
 from sm.errors import BadInput, Conflict
 from sm.models import versions as versions_module
-from sm.models.load_records import Canary, LoadRecord, LoadRecords, State
+from sm.models.canary import Canary
+from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
 from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
 from sm.polling import POLL_S

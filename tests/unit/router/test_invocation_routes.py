@@ -17,11 +17,11 @@ from sm.client import Client, TextPayload
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.models.found_clients import models_of
 from sm.router.classify import Classifier
+from sm.router.invocation_routes import Router, blueprint
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import Triton
-from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
