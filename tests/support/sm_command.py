@@ -42,11 +42,11 @@ def run_sm(
 
 def run_sm_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run ``sm`` in this process, which saves a second of imports."""
-    out, err = io.StringIO(), io.StringIO()
+    words, out, err = ["sm", *map(str, arguments)], io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, chdir(cwd), redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["sm", *map(str, arguments)])
+        patch.setattr(sys, "argv", words)
         status = cli.main()
-    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 @dataclass(frozen=True)
