@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -243,10 +243,6 @@ class RunningBox:
         wait_until(is_replaced, timeout_s, f"a new {name}")
 
 
-#: A function that starts a box and takes more settings; its block stops the box.
-StartBox = Callable[..., AbstractContextManager[RunningBox]]
-
-
 @contextmanager
 def running_box(
     folder: Path,
@@ -308,26 +304,6 @@ def start_box(
             stderr=subprocess.STDOUT,
         )
     return RunningBox(process, port, log, environment)
-
-
-def log_of_failed_start(
-    folder: Path,
-    repository: Path | None,
-    clients: tuple[Path, ...] = (),
-    command_prefix: str = "",
-    **variables: str,
-) -> str:
-    """Start a box that must fail to start: exit code 1. Return its log."""
-    with running_box(
-        folder,
-        repository,
-        wait_until_ready=False,
-        clients=clients,
-        command_prefix=command_prefix,
-        **variables,
-    ) as box:
-        assert box.process.wait(WAIT_TIMEOUT_S) == 1, box.log.read_text()[-4000:]
-    return box.log.read_text()
 
 
 def children(pid: int) -> list[int]:

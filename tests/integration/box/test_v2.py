@@ -75,11 +75,6 @@ def test_a_request_is_counted_before_it_is_answered(box: RunningBox) -> None:
         assert count == count_before + number + 1
 
 
-def test_a_picture_for_a_model_without_a_client_is_a_415(box: RunningBox) -> None:
-    response = box.send(b"?", "image/png")
-    assert (response.status_code, response.json()["code"]) == (415, "unsupported_content_type")
-
-
 def test_tritons_own_client_may_compress(client: Any) -> None:
     tensor = triton.InferInput("x", [1, 3], "FP32")
     tensor.set_data_from_numpy(X[None])
