@@ -36,7 +36,8 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     # Reconnect to a restarted Triton at once; gRPC would wait for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # This is the time for the connection too, and a busy machine needs more than a moment.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 300),
     # Ignore the environment's proxy, which is not for Triton.
     ("grpc.enable_http_proxy", 0),

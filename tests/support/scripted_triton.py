@@ -15,7 +15,7 @@ from typing import Any
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, PingAckReceived, RequestReceived, StreamEnded, StreamReset
-from h2.exceptions import ProtocolError
+from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes
 
 READ_BYTES = 2**16
@@ -102,8 +102,8 @@ class Call:
         h2, room, self.unacknowledged = self.server.h2, self.unacknowledged, 0
         if room:
             h2.increment_flow_control_window(room)
-        if room and not self.is_answered:
-            h2.increment_flow_control_window(room, self.stream)
+            with contextlib.suppress(StreamClosedError):  # the caller may have reset it since
+                h2.increment_flow_control_window(room, self.stream)
         self.server.flush()
 
     def end(self, status: int = 0, sentence: str | None = None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.invocation import Invocation, running
+from sm.invocation import Invocation
 from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, Kind, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
@@ -63,10 +63,9 @@ def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) 
     request = Invocation(time.monotonic() + 10)
     request.repeatable = reason != "the client"
     fixed = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (4,))})
-    with running(request):
-        plan = plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None)
-        assert not plan.outputs
-        plan.kind.learn({"y": 100})
-        assert not plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None).outputs
+    plan = plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=request)
+    assert not plan.outputs
+    plan.kind.learn({"y": 100})
+    assert not plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=request).outputs
     if reason == "the client":
         assert plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None).outputs
