@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.deploy_account import ACCOUNT, IMAGE, REGION, FakeAccount, write_repository
+from tests.support.aws import REGION
+from tests.support.deploy_account import ACCOUNT, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import gpu_hosts
 from trireme_tools.deploy.model_data import url_of
 

@@ -26,11 +26,12 @@ from sm.triton import server
 from tests.integration.reference.article import JSON, PICTURES, request
 from tests.integration.reference.article_repositories import write_bert, write_resnet, write_yolov5
 from tests.integration.reference.usual_ports import PORTS, are_free, usual_ports
+from tests.support.aws import REGION
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
-from tests.support.played_aws import IMAGE, REGION, ROLE, Account, played_aws
+from tests.support.played_aws import IMAGE, ROLE, Account, played_aws
 
 PAGE = "start/from-the-article.md"
 START_TIMEOUT_S = 120.0
