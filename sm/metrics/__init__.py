@@ -39,9 +39,7 @@ DURATIONS = Histogram(
     buckets=BUCKETS,
 )
 IN_FLIGHT = _gauge("trireme_in_flight", "Invocations that are running.")
-SERVED = _gauge(
-    "trireme_model_in_flight", "Threads that work for a model. A list of records may use several.", ["model"]
-)
+SERVED = _gauge("trireme_model_in_flight", "Invocations of a model that are running.", ["model"])
 WAITING = _gauge("trireme_model_queue_length", "Invocations in the model's queue.", ["model"])
 REJECTED = Counter(
     "trireme_model_rejected_total",
@@ -102,7 +100,7 @@ DOUBTED_ANSWERS = Counter(
 )
 FALLBACKS = Counter(
     "trireme_fallbacks_total",
-    "Times that shared memory, the fast JPEG decoder or the own gRPC client could not be used.",
+    "Times that shared memory or the fast JPEG decoder could not be used.",
     ["kind"],
 )
 SHARED_MEMORY_FALLBACKS, JPEG_FALLBACKS = FALLBACKS.labels("shared_memory"), FALLBACKS.labels("jpeg")
@@ -163,7 +161,7 @@ def invocations(model: str, status: int) -> Counter:
 
 @lru_cache(maxsize=1024)
 def served(model: str) -> Gauge:
-    """Return the gauge of threads that serve a model."""
+    """Return the gauge of a model's invocations that are running."""
     # Create the queue's series too, so that rate() does not lose the first rejection.
     waiting(model)
     rejected(model)
