@@ -1,4 +1,4 @@
-"""How many small faults in the ten modules that matter most do their fast tests find?
+"""How many small faults in the modules that matter most do their fast tests find?
 
     python -m venv build/mutants && build/mutants/bin/pip install 'cosmic-ray>=8.7,<9'
     build/mutants/bin/python bench/mutants.py [--faults 15] [MODULE ...]
@@ -22,8 +22,9 @@ from pathlib import Path
 TESTS = {
     "sm/router/pipeline.py": "tests/unit/router",
     "sm/router/admission.py": "tests/unit/router",
-    "sm/triton/answer_guard.py": "tests/unit/triton/test_answer_guard.py tests/unit/triton/test_calls.py",
-    "sm/triton/calls.py": "tests/unit/triton/test_calls.py tests/unit/triton/test_failures.py",
+    "sm/model_processes/answer_guard.py": "tests/unit/model_processes tests/unit/triton/test_calls.py",
+    "sm/triton/calls.py": "tests/unit/triton/test_calls.py",
+    "sm/triton/retries.py": "tests/unit/triton/test_calls.py tests/unit/triton/test_triton_errors.py",
     "sm/triton/region_pool.py": "tests/unit/triton/test_regions.py tests/unit/triton/test_pool.py",
     "sm/triton/wire.py": "tests/unit/triton/test_hpack.py tests/integration/triton/test_wire_against_h2.py",
     "sm/server/supervisor/process_manager.py": "tests/unit/server/supervisor",
