@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import mimetypes
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.repository import models
+from sm.repository.models import CODE
 from sm.run_state import Box, read_json
 from sm.server.logs import Log
 from sm.settings import HERE, Settings
@@ -65,9 +67,9 @@ def _clients(box: Box) -> list[dict[str, Any]]:
 
 def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
     """Return a command that sends one of the client's samples to the box."""
-    example = HERE / "examples" / str(client["name"]) / "curl.txt"
-    if any(HERE / "examples" in Path(file).parents for file in samples.values()) and example.is_file():
-        return _example_command(settings, example)
+    example = HERE / "examples" / str(client["name"])
+    if (example / "curl.txt").is_file() and _is_of_example(example, samples):
+        return _example_command(settings, example / "curl.txt")
     curl, address = _curl(settings), f"{_base(settings)}/invocations"
     for name, file in samples.items():
         media_type = mimetypes.guess_type(name)[0]
@@ -100,6 +102,13 @@ def _curl(settings: Settings) -> str:
     certificate = f" --cacert {shlex.quote(str(settings.tls_certificate))}" if settings.tls else ""
     key = ' -H "x-api-key: $KEY"' if settings.api_keys_file else ""
     return f"curl -s{certificate}{key}"
+
+
+def _is_of_example(example: Path, samples: Mapping[str, str]) -> bool:
+    """True if a sample is the example's: a repository has a copy, and a team's client may have its name."""
+    folder = example / "repository" / CODE / example.name / "sample"
+    own = ((folder / name, Path(file)) for name, file in samples.items())
+    return any(first.is_file() and filecmp.cmp(first, second, shallow=False) for first, second in own)
 
 
 def _example_command(settings: Settings, file: Path) -> str:

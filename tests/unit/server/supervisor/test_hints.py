@@ -11,7 +11,7 @@ import pytest
 
 from sm.run_state import Box
 from sm.server.supervisor import hints
-from sm.settings import Settings
+from sm.settings import HERE, Settings
 
 
 @pytest.fixture
@@ -78,3 +78,15 @@ def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -
     for line in curl_commands(settings, box):
         assert 'curl -s --cacert box.pem -H "x-api-key: $KEY" ' in line
         assert "https://localhost:8443/invocations" in line
+
+
+@pytest.mark.parametrize("is_example", [True, False], ids=["an example's copy", "a client of its name"])
+def test_an_example_has_its_own_command_wherever_its_files_were_copied(
+    box: Box, tmp_path: Path, is_example: bool
+) -> None:
+    sample = HERE / "examples/t5_translate/repository/code/t5_translate/sample/payload.json"
+    copied = tmp_path / "payload.json"
+    copied.write_text(sample.read_text() if is_example else '{"text": "other"}')
+    row = {"name": "t5_translate", "content_types": ["application/json"]}
+    command = hints.sample_command(Settings(), row, {"payload.json": str(copied)})
+    assert ("Accept: text/event-stream" in shlex.split(command)) is is_example
