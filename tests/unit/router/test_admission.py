@@ -320,3 +320,16 @@ def test_a_request_whose_model_became_slow_while_it_waited_is_refused_at_its_tur
         callers[0].end()
         wait_until(lambda: caller.outcome != "waiting")
         assert caller.outcome is Overloaded
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"), [(0.0, DeadlinePassed), (0.01, Overloaded)], ids=["an unknown time", "a known time"]
+)
+def test_a_deadline_that_passes_in_the_queue_of_a_model_of(
+    gate: FairGate, seconds: float, error: type[Exception]
+) -> None:
+    if seconds:
+        train(gate, seconds)
+    with full(gate), pytest.raises(error):
+        gate.enter("model", Invocation(time.monotonic() + 0.3))
+    assert counts(gate) == (0, 0, 0)
