@@ -13,6 +13,7 @@ from sm.plugins import discovery
 from sm.plugins.loading import discover
 from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
 from sm.repository.models import is_script
+from tests.support.client_sources import EmptyTriton
 
 BASE = """
 from abc import ABC, abstractmethod
@@ -39,12 +40,8 @@ def handle(data, context):
 """
 
 
-class NoTriton:
-    """The code calls no model."""
-
-
 def load(folder: Path, name: str) -> Any:
-    return discovery.find_clients((folder,), NoTriton(), folder).clients[name]  # type: ignore[arg-type]
+    return discovery.find_clients((folder,), EmptyTriton(), folder).clients[name]
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -106,14 +103,3 @@ def test_code_that_needs_a_port_names_the_page(tmp_path: Path, text: str) -> Non
     write(tmp_path, mine=text)
     with pytest.raises(StartError, match=PAGE):
         load(tmp_path, "mine")
-
-
-def test_two_of_the_articles_classes_each_import_a_base_of_their_own(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "base.py").write_text(f"class Base:\n    word = {name!r}\n")
-        text = "from base import Base\nclass Mine(Base):\n    def inference(self, text): return self.word\n"
-        (tmp_path / name / "client.py").write_text(text)
-    clients = discovery.find_clients((tmp_path,), NoTriton(), tmp_path).clients  # type: ignore[arg-type]
-    answers = {name: client.inference(PictureOrText(text="")) for name, client in clients.items()}
-    assert answers == {"one": "one", "two": "two"}

@@ -79,13 +79,6 @@ def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: Ch
     assert models.known("late_client")
 
 
-def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
-    broken = CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0")
-    models = Models(FoundLoader(build(tmp_path, triton, broken)))
-    triton.models = {"late"}
-    assert models.use("late_client", None) is None
-
-
 def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
     tmp_path: Path, triton: ChangingTriton
 ) -> None:

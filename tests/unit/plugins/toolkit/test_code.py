@@ -40,11 +40,3 @@ def test_the_toolkits_environment_variables_name_script_and_folder(tmp_path: Pat
     variables = {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder)}
     code = CodeFolder.of(Settings.read(variables), tmp_path / "model")
     assert (code.script, code.module) == (folder / "serve.py", "serve")
-
-
-def test_a_code_folder_with_a_client_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:
-    assert not CodeFolder(tmp_path).serves
-    assert not CodeFolder(tmp_path / "missing").serves
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "client.py").touch()
-    assert CodeFolder(tmp_path).serves

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sm.client.decode_budget import DECODED
-from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
+from sm.errors import BadInput, ClientFailed, TooLarge, UnsupportedType
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
 from sm.plugins.toolkit.codecs import decode, encode
 
@@ -39,6 +39,7 @@ def npy_bytes(value: Any, pickled: bool = False) -> bytes:
         ("1,2\n3,4\n", CSV, np.array([[1, 2], [3, 4]])),
         ("1.5,2.0", CSV, np.array([1.5, 2])),
         ("a,b\nc,d", CSV, np.array([["a", "b"], ["c", "d"]])),
+        ("1,a\n2,b", CSV, np.array([(1, "a"), (2, "b")], "i8,U1")),
         (npy_bytes(np.ones((2, 3), np.float32)), NPY, np.ones((2, 3), np.float32)),
     ],
 )
@@ -48,11 +49,6 @@ def test_a_body_is_decoded_to_the_same_array_as_in_the_toolkit(
     array = decode(body, content_type)
     assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(array, expected)
-
-
-def test_csv_columns_of_different_types_become_a_structured_array() -> None:
-    assert decode("1,a\n2,b", CSV).tolist() == [(1, "a"), (2, "b")]
-    assert decode("1,2.5\n2,3.5", CSV).tolist() == [(1, 2.5), (2, 3.5)]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +87,8 @@ def test_a_pickle_is_refused_and_never_unpickled(tmp_path: Path, wrapped: bool) 
     assert not file.path.exists()
 
 
-#: Bodies of which a careless reader would use many times their memory.
-EXPANDING: dict[str, tuple[str | bytes, str]] = {
+#: Bodies that do not match their type, or of which a careless reader would use many times their memory.
+REFUSED: dict[str, tuple[str | bytes, str]] = {
     "a long line": ("a" * 200_000 + "\n" + "b\n" * 3000, CSV),
     "a long cell": (",".join(["a" * 10_000] + ["b"] * 99) + "\n" + (",".join(["b"] * 100) + "\n") * 300, CSV),
     "a long cell in each column": (
@@ -104,30 +100,6 @@ EXPANDING: dict[str, tuple[str | bytes, str]] = {
     "a long cell beside numbers": ("1," + "a" * 200_000 + "\n" + "1,b\n" * 3000, CSV),
     "lines of lists": (b"[[],[]]\n" * 500_000, JSON_LINES),
     "blank lines": (b"\n" * 400_000, JSON_LINES),
-}
-
-
-@pytest.mark.parametrize("name", EXPANDING)
-def test_a_body_that_expands_is_refused_before_its_memory_is_used(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
-    tracemalloc.start()
-    try:
-        with pytest.raises((TooLarge, BadInput)):
-            decode(*EXPANDING[name])
-        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_large_csv_of_numbers_and_a_text_is_read() -> None:
-    line = ",".join(["0.123456789"] * 50 + ["a name of somebody or " * 10, ""])
-    table = decode("\n".join([line] * 3000), CSV)
-    assert (table.shape, table.dtype.names is not None) == ((3000,), True)
-
-
-INVALID_BODIES: dict[str, tuple[str | bytes, str]] = {
     "empty JSON": ("", JSON),
     "truncated JSON": ("[1,", JSON),
     "deep JSON": ("[" * 100_000, JSON),
@@ -140,10 +112,16 @@ INVALID_BODIES: dict[str, tuple[str | bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", INVALID_BODIES)
-def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(name: str) -> None:
-    with pytest.raises(BadInput):
-        decode(*INVALID_BODIES[name])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_body_is_refused_before_much_memory_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises((TooLarge, BadInput)):
+            decode(*REFUSED[name])
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("content_type", [JSON, CSV, JSON_LINES, NPZ])
@@ -153,6 +131,7 @@ def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(name: 
     | st.text(alphabet="0123456789:.,-eE#\n\r\t \"'[]{}qidaü\0\x85\u2028").map(str.encode)
 )
 @example(b"[" * 5000)
+@settings(max_examples=30)
 def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
     text = body.decode(errors="replace") if content_type in (JSON, CSV) else body
     try:
@@ -165,8 +144,10 @@ def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
     )
 )
+@settings(max_examples=30)
 def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) -> None:
     try:
         decoded = decode(json.dumps(value), JSON)
@@ -174,14 +155,6 @@ def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) ->
         assert isinstance(value, list)
     else:
         assert not isinstance(value, dict) or decoded == value
-
-
-def test_the_errors_for_other_types_list_the_supported_ones() -> None:
-    supported = f"{JSON}, {CSV}, {NPY}"
-    with pytest.raises(UnsupportedType, match=supported):
-        decode(b"", "image/png")
-    with pytest.raises(NotAcceptable, match=supported):
-        encode([1], "image/png")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.errors import BadInput, StartError, UnsupportedType
-from sm.http.messages import CSV, JSON, NPZ
-from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.codecs import read_sparse
+from sm.errors import StartError
+from sm.http.messages import CSV, JSON
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,
@@ -134,26 +132,9 @@ def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     assert answer.ravel().tolist() == [2, 4]
 
 
-def test_a_body_that_no_tensor_can_hold_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_torch: Any = ModuleType("torch")
-    fake_torch.from_numpy = FakeTensor
-    monkeypatch.setitem(sys.modules, "torch", fake_torch)
-    for body in ('["a", "b"]', "[[1], [2, 3]]"):
-        with pytest.raises(BadInput):
-            PyTorchDefaults().decode(body, JSON, None)
-    # Scripts for the Hugging Face container expect a dict.
-    assert PyTorchDefaults().decode('{"inputs": "a"}', JSON, None) == {"inputs": "a"}
-
-
 def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
     decode = ScikitLearnDefaults().decode
     assert decode("1,2.5,3", CSV, None).shape == (1, 3)
     assert decode("1,2.5\n3,4.5", CSV, None).dtype == np.float32
     assert decode('["42", "6"]', JSON, None).tolist() == [[42, 6]]
     assert decode('["a text", "another"]', JSON, None).tolist() == ["a text", "another"]
-
-
-def test_the_error_for_a_sparse_body_without_scipy_says_what_to_install() -> None:
-    with pytest.raises(UnsupportedType, match="code/requirements.txt"):
-        read_sparse(b"PK")
-    assert NPZ in codecs.DECODERS

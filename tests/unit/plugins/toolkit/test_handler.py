@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
 
-from sm.errors import ChosenStatus, ClientFailed, StartError
-from sm.plugins.toolkit.scripts import Context, Defaults, ScriptFunctions, accept_context
+from sm.errors import StartError
+from sm.plugins.toolkit.scripts import Context, ScriptFunctions
 
 
 def context() -> Context:
@@ -62,12 +61,6 @@ def test_the_output_of_a_script_is_sent_as_bytes(expression: str, expected: byte
     assert answer_of_script(text) == (expected, "application/json")
 
 
-def test_a_script_gets_json_and_csv_as_text_and_other_bodies_as_bytes() -> None:
-    text = MODEL_FN + "def transform_fn(model, body, kind, accept): return type(body).__name__\n"
-    expected = {"application/json": b"str", "text/csv": b"str", "text/plain": b"bytes", "x/y": b"bytes"}
-    assert {kind: answer_of_script(text, b"1", kind)[0] for kind in expected} == expected
-
-
 def test_pre_model_fn_and_model_warmup_fn_run_before_and_after_model_fn() -> None:
     text = (
         "seen = []\n"
@@ -89,29 +82,3 @@ def test_pre_model_fn_and_model_warmup_fn_run_before_and_after_model_fn() -> Non
 def test_a_script_with_wrong_functions_stops_the_start_and_they_are_named(functions: str, named: str) -> None:
     with pytest.raises(StartError, match=named):
         ScriptFunctions(script_module(MODEL_FN + functions))
-
-
-def test_only_the_argument_called_context_gets_the_context() -> None:
-    def with_own_default(folder: str, name: str = "own") -> str:
-        return name
-
-    def with_context_default(folder: str, context: Any = None) -> Any:
-        return context
-
-    request_context = context()
-    assert accept_context(with_own_default, 1)("folder", request_context) == "own"
-    assert accept_context(with_context_default, 1)("folder", request_context) is request_context
-    assert accept_context(lambda *arguments: arguments, 2)(1, 2, request_context) == (1, 2)
-
-
-def test_without_predict_fn_the_models_predict_or_the_model_is_called() -> None:
-    predict = Defaults().predict
-    assert predict(2, SimpleNamespace(predict=lambda data: data + 1)) == 3
-    assert predict(2, lambda data: data + 2) == 4
-    with pytest.raises(ClientFailed):
-        predict(2, {})
-
-
-@pytest.mark.parametrize("status", [0, 200, 302, 700])
-def test_a_chosen_status_that_is_no_error_becomes_500(status: int) -> None:
-    assert ChosenStatus(status, "odd").status == 500

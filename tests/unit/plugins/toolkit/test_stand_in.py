@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pickle
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -21,21 +19,6 @@ def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
         del sys.modules[name]
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("sagemaker_inference.errors", "UnsupportedFormatError"),
-        ("sagemaker_inference.decoder", "decode"),
-        ("sagemaker_inference.default_inference_handler", "DefaultInferenceHandler"),
-    ],
-)
-def test_a_pickle_names_a_class_by_the_toolkits_module(module: str, name: str) -> None:
-    member = getattr(importlib.import_module(module), name)
-    pickled = pickle.dumps(member)
-    assert module.encode() in pickled
-    assert pickle.loads(pickled) is member
 
 
 def test_every_form_of_import_works() -> None:
