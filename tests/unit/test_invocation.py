@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from sm.errors import CallerGone, DeadlinePassed, Interrupted
+from sm.errors import CallerGone, DeadlinePassed
 from sm.invocation import FIRST_LOOK_S, LOOK_S, Invocation, wait
 from sm.polling import POLL_S, poll_until
 from sm.router.wsgi import is_disconnected
@@ -59,12 +59,3 @@ def test_a_wait_ends_with_the_time_of_its_invocation_and_not_after_it() -> None:
     assert never.seconds == [0.0]
     with pytest.raises(DeadlinePassed):
         wait(partial(poll_until, lambda: None), Invocation(time.monotonic() + POLL_S))
-
-
-def test_a_wait_ends_when_its_check_says_so() -> None:
-    def check() -> None:
-        raise Interrupted("the process is gone")
-
-    for invocation in (None, Invocation(time.monotonic() + 10)):
-        with pytest.raises(Interrupted):
-            wait(Never(), invocation, check)

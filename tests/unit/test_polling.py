@@ -12,10 +12,6 @@ import pytest
 from sm.polling import Poll, SharedQuestion
 from tests.support.boxes import wait_until
 
-#: Seconds; longer than any test, so that no poll happens by itself.
-NEVER_S = 600.0
-
-
 def test_the_function_is_called_until_the_poll_is_stopped() -> None:
     polls = threading.Semaphore(0)
     poll = Poll("test", 0.001, polls.release)
@@ -26,20 +22,6 @@ def test_the_function_is_called_until_the_poll_is_stopped() -> None:
     while polls.acquire(blocking=False):
         pass
     assert not polls.acquire(timeout=0.05)
-
-
-def test_the_first_call_is_after_an_interval_or_at_once() -> None:
-    polled = threading.Event()
-    delayed = Poll("later", NEVER_S, polled.set)
-    delayed.start()
-    delayed.stop()
-    delayed.join()
-    assert not polled.is_set()
-    immediate = Poll("at-once", NEVER_S, polled.set, at_once=True)
-    immediate.start()
-    assert polled.wait(10)
-    immediate.stop()
-    immediate.join()
 
 
 @pytest.mark.parametrize("failure", [lambda: 1 / 0, sys.exit], ids=["exception", "sys.exit"])

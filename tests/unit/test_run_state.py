@@ -11,7 +11,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import Box, python_instances, shared_bytes, temporary_folder
+from sm.run_state import python_instances, shared_bytes, temporary_folder
 from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
@@ -23,13 +23,6 @@ def write_repository(folder: Path, *names: str, python: bool = False) -> Path:
         if python:
             (folder / name / "1" / "model.py").touch()
     return folder
-
-
-def test_a_file_or_a_hidden_folder_beside_the_models_is_not_a_model(tmp_path: Path) -> None:
-    write_repository(tmp_path, "a", ".hidden")
-    (tmp_path / ".made-from.json").touch()
-    (tmp_path / "README.md").touch()
-    assert Box("box", tmp_path, tmp_path, 1, 2, 3, "nginx", 0).served_names() == ["a"]
 
 
 def test_the_repository_in_the_settings_wins_over_the_platforms(tmp_path: Path) -> None:
@@ -74,35 +67,12 @@ def test_a_temporary_folder_that_nginx_or_a_socket_cannot_use_is_replaced(
     assert temporary_folder() == Path(folder if folder == "/var/tmp/ä" else "/tmp")
 
 
-def test_a_missing_temporary_folder_is_an_error_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.setattr(tempfile, "gettempdir", fail)
-    with pytest.raises(StartError, match="TMPDIR"):
-        temporary_folder()
-
-
-def test_the_shared_memory_setting_is_divided_among_the_workers(tmp_path: Path) -> None:
-    settings = replace(Settings(), shared_memory_mb=64.0, workers=4)
-    assert shared_bytes(settings, tmp_path) == 16 * 2**20
-
-
 def test_by_default_a_third_of_the_free_shared_memory_is_divided_among_the_workers(tmp_path: Path) -> None:
     settings = replace(Settings(), workers=2, triton_shm_default=2**20)
     filesystem = os.statvfs(tmp_path)
     free = filesystem.f_bavail * filesystem.f_frsize
     models = write_repository(tmp_path / "models", "a", "b", python=True)
     assert shared_bytes(settings, models, tmp_path) == pytest.approx((free - 2 * 2**20) / 6, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("settings", "folder"),
-    [(Settings(shared_memory_mb=0), ""), (Settings(), "missing")],
-    ids=["turned off", "no such folder"],
-)
-def test_without_shared_memory_its_size_is_0(settings: Settings, folder: str, tmp_path: Path) -> None:
-    assert shared_bytes(settings, tmp_path, tmp_path / folder) == 0
 
 
 def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path: Path) -> None:

@@ -10,12 +10,10 @@ import pytest
 
 from sm.commands.show_settings import table
 from sm.errors import StartError
-from sm.hardware import cores
 from sm.settings import (
     HERE,
     Settings,
     find_misspelled,
-    format_value,
     help_texts,
     names_of,
     user_cache,
@@ -30,10 +28,6 @@ def test_every_setting_has_a_help_text_a_place_in_the_docs_and_names_of_its_own(
     assert [name for name in names if f"`{name}`" not in page] == []
     assert [field.name for field in FIELDS if not field.metadata["names"] or not helps[field.name]] == []
     assert len(names) == len(set(names))
-
-
-def test_an_empty_value_counts_as_not_set() -> None:
-    assert Settings.read({"SAGEMAKER_BIND_TO_PORT": ""}).port == 8080
 
 
 @pytest.mark.parametrize(
@@ -97,16 +91,6 @@ def test_the_body_limit_in_bytes_wins_over_the_one_in_megabytes() -> None:
     assert Settings.read(environment).max_body == 1000
 
 
-def test_there_is_one_worker_per_core_unless_set() -> None:
-    assert Settings.read({}).worker_count == cores()
-    assert Settings.read({"MODEL_SERVER_WORKERS": "3"}).worker_count == 3
-
-
-@pytest.mark.parametrize(("text", "level"), [("10", "debug"), ("30", "warning"), ("error", "error")])
-def test_a_log_level_is_a_word_or_a_number(text: str, level: str) -> None:
-    assert Settings.read({"SAGEMAKER_CONTAINER_LOG_LEVEL": text}).level == level
-
-
 def test_the_table_shows_where_a_value_came_from() -> None:
     rows = {row["name"].split()[0]: row for row in table({"MODEL_SERVER_WORKERS": "3"})}
     assert len(rows) == len(FIELDS)
@@ -114,14 +98,6 @@ def test_the_table_shows_where_a_value_came_from() -> None:
     assert (workers["value"], workers["source"]) == ("3", "MODEL_SERVER_WORKERS")
     port = rows["SAGEMAKER_BIND_TO_PORT"]
     assert (port["value"], port["source"]) == ("8080", "default")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, ""), (True, "true"), ((Path("/a"), Path("/b")), "/a:/b"), (("-a", "b"), "-a b"), (1.5, "1.5")],
-)
-def test_a_value_is_shown_as_one_would_write_it(value: object, text: str) -> None:
-    assert format_value(value) == text
 
 
 @pytest.mark.parametrize(
@@ -140,13 +116,6 @@ def test_variables_of_other_programs_are_not_reported() -> None:
     assert find_misspelled(dict.fromkeys((*names, "SAGEMAKER_REGION", "PATH"), "1")) == []
 
 
-def test_a_user_without_a_home_folder_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 2**31 - 3)  # no user in /etc/passwd has this id
-    assert user_cache() == Path(tempfile.gettempdir()) / ".cache"
-
-
 def test_a_user_whose_home_cannot_be_made_has_a_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,11 +131,6 @@ def test_a_user_whose_home_cannot_be_made_has_a_cache(
     monkeypatch.setattr("os.access", access)  # the tests may run as root, who may write everywhere
     assert user_cache() == Path(tempfile.gettempdir()) / ".cache"
     assert refused == [tmp_path]
-
-
-def test_a_chosen_cache_that_cannot_be_written_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
-    assert user_cache() == Path("/proc/nothing")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,3 @@ def test_small_numeric_differences_are_ignored(answer: Any, golden: Any) -> None
 def test_a_difference_is_reported_with_its_position(answer: Any, golden: Any, place: str) -> None:
     (difference,) = differences(answer, golden)
     assert difference.startswith(f"{place} is ")
-
-
-def test_every_difference_is_reported() -> None:
-    assert len(list(differences([1, 2, 30], [1, 20, 3]))) == 2

@@ -9,11 +9,6 @@ import pytest
 
 from sm.commands import DEVELOPER_MACHINE, part_of_tools
 from sm.errors import CommandError
-from trireme_tools.build import exporting
-
-
-def test_a_part_of_the_tools_is_their_module() -> None:
-    assert part_of_tools("build.exporting", "a source of PyTorch") is exporting
 
 
 def test_without_the_tools_an_error_says_what_needs_them_and_how_to_install_them(

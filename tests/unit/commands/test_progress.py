@@ -28,13 +28,6 @@ def run_long_step(progress: Progress, calls: list[int], size: int) -> None:
             pass
 
 
-def test_a_short_step_is_one_line() -> None:
-    stream = io.StringIO()
-    with Progress(stream).step("converting"):
-        pass
-    assert re.fullmatch(r"converting … \d\.\d s\n", stream.getvalue())
-
-
 def test_without_a_terminal_a_long_step_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.01)
     stream = io.StringIO()
@@ -60,13 +53,6 @@ def test_on_a_terminal_a_message_during_a_step_is_kept() -> None:
     with shown_progress.step("fetching"):
         shown_progress.say("[b] is not markup")
     assert "[b] is not markup\n" in stream.getvalue()
-
-
-def test_never_more_than_the_size_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.01)
-    stream = io.StringIO()
-    run_long_step(Progress(stream), [], 2_000_000)
-    assert "3.0 MB" not in stream.getvalue()
 
 
 def test_a_step_that_fails_says_so() -> None:

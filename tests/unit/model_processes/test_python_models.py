@@ -20,17 +20,6 @@ def test_a_model_whose_files_are_being_replaced_is_still_known(tmp_path: Path) -
     assert set(PythonModels(box).of("cats").python) == {"cats", "dogs"}
 
 
-def test_what_a_version_calls_is_read_once(tmp_path: Path) -> None:
-    multiplying_model().write(tmp_path / "repository" / "cats")
-    box = Box("id", tmp_path, tmp_path / "repository", 1, 2, 3, "nginx", 0, has_versions=True)
-    models = PythonModels(box)
-    assert models.of("cats").python == ("cats",)
-    box.models_file.write_text("[]")  # another version has come
-    (tmp_path / "repository" / "cats" / "1" / "model.py").write_text("InferenceRequest")
-    multiplying_model().write(tmp_path / "repository" / "dogs")
-    assert models.of("cats").python == ("cats",)
-
-
 def test_an_ensemble_consists_of_its_steps_and_has_the_state_of_what_they_call(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     for name in ("first", "second"):

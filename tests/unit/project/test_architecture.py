@@ -12,7 +12,7 @@ import pytest
 
 from sm.router.pipeline import Pipeline
 from sm.settings import HERE
-from tests.support.architecture import PAGE, RELATIONS, layers, subject, with_diagram
+from tests.support.architecture import PAGE, layers, with_diagram
 
 
 def test_the_diagram_shows_the_import_contract() -> None:
@@ -21,22 +21,12 @@ def test_the_diagram_shows_the_import_contract() -> None:
     )
 
 
-def test_the_picture_shows_every_package_that_is_no_foundation() -> None:
-    folders = {path.parent.name for path in (HERE / "sm").glob("*/__init__.py")}
-    drawn = {name for user, used, _ in RELATIONS for name in (user, used)}
-    assert drawn == folders - {"http", "metrics", "tracing"} | {"cli"}
-
-
 def test_every_module_of_the_first_level_has_a_layer() -> None:
     layered = {module for layer in layers() for module in layer}
     folder = HERE / "sm"
     modules = {f"sm.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
     packages = {f"sm.{path.parent.name}" for path in folder.glob("*/__init__.py")}
     assert modules | packages == layered
-
-
-def test_every_module_in_a_layer_has_a_one_line_subject() -> None:
-    assert [module for layer in layers() for module in layer if not subject(module)] == []
 
 
 def test_every_place_that_the_contributors_guide_names_exists() -> None:
@@ -48,25 +38,6 @@ def test_every_place_that_the_contributors_guide_names_exists() -> None:
 def find(module: str, name: str) -> Any:
     """Return what a page calls ``sm/a/b.py:Name``."""
     return reduce(getattr, name.split("."), importlib.import_module(module.replace("/", ".")))
-
-
-#: What a client's code calls back, without an argument for its invocation.
-CALLED_BACK = {
-    "client/decode_budget.py",
-    "invocation.py",
-    "metrics/__init__.py",
-    "models/version_clients.py",
-    "plugins/toolkit/scripts.py",
-    "triton/channel.py",
-    "triton/transport.py",
-    "triton/triton_errors.py",
-}
-
-
-def test_the_invocation_is_an_argument_but_where_a_client_calls_back() -> None:
-    files = (HERE / "sm").rglob("*.py")
-    users = {str(file.relative_to(HERE / "sm")) for file in files if "current()" in file.read_text()}
-    assert users == CALLED_BACK
 
 
 #: A story tells of reading a message, and of entering an invocation for its record.

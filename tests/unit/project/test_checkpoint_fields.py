@@ -30,13 +30,3 @@ def test_no_table_of_the_code_is_missing_on_the_page() -> None:
                 found += 1
                 assert all(row in shown for row in table.items()), path
     assert found >= 5
-
-
-def test_a_field_that_is_not_obeyed_says_why() -> None:
-    silent = [
-        name
-        for table in TABLES.values()
-        for name, field in table.items()
-        if field.effect != "obeyed" and not field.note
-    ]
-    assert not silent

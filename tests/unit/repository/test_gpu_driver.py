@@ -111,19 +111,6 @@ def test_what_a_machine_gets_and_the_start_says(
     assert driver in line[1]
 
 
-def test_a_machine_with_nothing_of_nvidias_is_silent(tmp_path: Path) -> None:
-    found = GpuDriver.find({}, tmp_path / "none", (), has_gpu=lambda: False)
-    assert found.describe() is None
-    assert found.variables({}) == {}
-
-
-@pytest.mark.parametrize("text", ["", "no version here\n", "NVRM version: unknown\n"])
-def test_a_driver_that_says_nothing_readable_is_none(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "version"
-    file.write_text(text)
-    assert GpuDriver.find({}, file, (), has_gpu=lambda: False).version == ""
-
-
 @pytest.mark.parametrize(
     ("cuda", "tensorrt", "capabilities", "is_refused"),
     [

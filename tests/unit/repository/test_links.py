@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository import links, overlay
+from sm.repository import links
 from sm.repository.links import link_model
-from sm.repository.machine import Machine
 from sm.repository.models import Model
 
 LABELS = 'backend: "python" output [{ name: "y" label_filename: "%s" }]'
@@ -113,21 +112,3 @@ def test_a_text_that_is_no_file_of_the_model_changes_nothing(model: Path, name: 
     (model / "config.pbtxt").write_text(PARAMETER % name)
     served = filled(model)
     assert sorted(path.name for path in served.iterdir()) == ["1", "config.pbtxt"]
-
-
-@pytest.mark.usefixtures("file_system")
-def test_a_change_in_the_served_folder_is_not_one_in_the_teams(model: Path) -> None:
-    (model / "labels.txt").write_text("cat")
-    (model / "config.pbtxt").write_text(f"{LABELS % 'labels.txt'} instance_group [{{ kind: KIND_GPU }}]")
-    before = (model / "config.pbtxt").read_text()
-    overlay.for_triton(model.parent, model.parent.parent / "served", Machine(gpu=False))
-    assert (model / "config.pbtxt").read_text() == before
-
-
-@pytest.mark.usefixtures("file_system")
-def test_a_folder_can_be_filled_again(model: Path) -> None:
-    (model / "labels.txt").write_text("cat")
-    (model / "config.pbtxt").write_text(LABELS % "labels.txt")
-    filled(model)
-    (model / "labels.txt").write_text("dog")
-    assert (filled(model) / "labels.txt").read_text() == "dog"

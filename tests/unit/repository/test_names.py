@@ -49,20 +49,6 @@ def test_a_name_that_every_triton_takes_is_used(tmp_path: Path, name: str) -> No
     assert Archive.read(tmp_path, tmp_path).entry == name
 
 
-def test_a_model_that_no_process_runs_may_have_any_name(tmp_path: Path) -> None:
-    write_model(tmp_path / "a b", 'platform: "ensemble"\n')
-    assert not any(problem.hangs for problem in certain(tmp_path))
-
-
-def test_the_folder_of_a_flat_archive_is_not_the_models_name(tmp_path: Path) -> None:
-    """The loader names the model after what the platform says, in plain characters."""
-    folder = write_model(tmp_path / "a b")
-    assert Archive.read(folder, folder).entry == "a b"
-    # A version of a repository's model is loaded under the name of its folder.
-    with pytest.raises(BadInput):
-        Archive.read(folder, folder, is_model=True)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -94,10 +80,3 @@ def test_a_link_to_an_environment_with_an_unusable_name_is_refused(tmp_path: Pat
     (folder / "e;x").mkdir()
     (folder / "env").symlink_to("e;x")
     assert any("e;x" in problem.sentence for problem in certain(tmp_path))
-
-
-def test_an_archive_of_an_environment_may_be_anywhere(tmp_path: Path) -> None:
-    """Triton unpacks it to a folder of its own."""
-    folder = write_model(tmp_path / "a", f"{CONFIG}{ENVIRONMENT % 'my env.tar.gz'}\n")
-    (folder / "my env.tar.gz").write_bytes(b"")
-    assert certain(tmp_path) == []

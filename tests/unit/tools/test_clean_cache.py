@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sm import cli
-from sm.errors import CommandError
 from trireme_tools import clean_cache
 
 
@@ -42,8 +41,3 @@ def test_named_parts_or_all_are_removed_and_others_stay(cache: Path, part: str, 
     run_clean(part)
     assert [path.name for path in sorted(cache.iterdir())] == left
     assert run_clean() == 0
-
-
-def test_the_error_for_an_unknown_part_lists_the_known_ones(cache: Path) -> None:
-    with pytest.raises(CommandError, match="downloads, models"):
-        run_clean("model")

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sm.errors import CommandError
-from sm.settings import Settings
 from trireme_tools import logs
-from trireme_tools.logs import Filter
 
 TIME = "2026-11-21T10:43:08.123Z"
 
@@ -24,29 +18,9 @@ def record(**members: Any) -> dict[str, Any]:
     return {"time": TIME, "process": "data", "level": "info", "message": "invocation", **members}
 
 
-def test_the_seconds_of_nginx_are_compared_as_milliseconds() -> None:
-    assert Filter(slower=1500.0).matches(record(seconds=1.5))
-    assert not Filter(slower=0.0).matches(record())
-
-
 @pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
 def test_a_line_that_is_not_the_boxs_is_skipped(line: str) -> None:
     assert logs.parse(line) is None
-
-
-def test_the_log_is_the_newest_one(tmp_path: Path) -> None:
-    settings = Settings(cache=tmp_path)
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "8080.jsonl"
-    log.write_text("")
-    # Newer than the output of any box that runs on this machine.
-    os.utime(log, (time.time() + 3600,) * 2)
-    assert logs.find(settings) == log
-
-
-def test_the_error_for_a_missing_log_file_names_it(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="none "):
-        list(logs.read(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(

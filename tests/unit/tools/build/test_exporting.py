@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sm.build import build_request
 from sm.build.accuracy import Comparison
 from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
@@ -20,25 +19,6 @@ PROGRESS = Progress(io.StringIO())
 
 def import_torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: it is not part of the box")
-
-
-@pytest.mark.parametrize(
-    ("source", "is_torch"),
-    [
-        ("torchvision:resnet50", True),
-        ("google-bert/bert-base-uncased", True),
-        ("model.onnx", False),
-        ("no/such/model.onnx", False),
-        (__file__, False),
-    ],
-)
-def test_a_torch_source_is_recognised_by_its_name(source: str, is_torch: bool) -> None:
-    assert build_request.is_torch(source) is is_torch
-
-
-def test_the_error_for_a_missing_package_says_what_to_install() -> None:
-    with pytest.raises(CommandError, match="no_such_package.* pip install torch torchvision"):
-        exporting.import_needed("no_such_package")
 
 
 @pytest.mark.filterwarnings("default")
