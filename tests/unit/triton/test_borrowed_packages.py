@@ -58,12 +58,6 @@ def test_a_models_own_package_is_found_first_though_its_folder_is_added_later(
         importlib.import_module("engine_of_both.part")
 
 
-def test_a_search_in_given_folders_finds_nothing_of_the_box(folders: tuple[Path, Path]) -> None:
-    write_package(folders[0], "engine_of_box", "1.0")
-    borrowed_packages.install()
-    assert list(importlib.metadata.distributions(path=[str(folders[1])])) == []
-
-
 def test_a_process_that_is_not_tritons_gets_nothing(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,20 +49,43 @@ def calls_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False
     return Calls(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
 
 
-def crash(shared: SharedGeneration, model: str) -> None:
-    """What the supervisor and the control plane do when a model's process dies."""
-    shared.take_out(model, now(), crashed=True)
-    shared.admit(model, shared.out_since(model))
+def crash(shared: SharedGeneration) -> None:
+    """What the supervisor and the control plane do when the model's process dies."""
+    shared.take_out("m", now(), crashed=True)
+    shared.admit("m", shared.out_since("m"))
+
+
+def stall(shared: SharedGeneration) -> None:
+    shared.take_out("m", now())
+    shared.admit("m", shared.out_since("m"))
+
+
+def lose(shared: SharedGeneration) -> None:
+    """The model's process is gone for a moment."""
+    shared.take_out("m", now())
+    shared.refuse("m")
+    threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
+
+
+def end_triton(shared: SharedGeneration) -> None:
+    shared.triton = STARTS_AGAIN
+
+    def start() -> None:
+        shared.admit_all()
+        shared.triton = SERVES
+
+    threading.Timer(0.05, start).start()
 
 
 class Call:
     """A call of the model ``m`` that fails so often in a way, and then succeeds."""
 
     def __init__(self, *failures: Callable[[], None] | TriremeError) -> None:
-        self.failures, self.sent = list(failures), 0
+        self.failures, self.sent, self.alone = list(failures), 0, list[str | None]()
 
     def __call__(self, ticket: Ticket) -> str:
         self.sent += 1
+        self.alone.append(ticket.alone)
         if not self.failures:
             return "answer"
         failure = self.failures.pop(0)
@@ -71,65 +95,65 @@ class Call:
         raise Interrupted("the process is gone")
 
 
-def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
-    def lose() -> None:
-        shared.take_out("m", now())
-        shared.refuse("m")
-        threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
+def times(count: int, happen: Callable[[SharedGeneration], None], shared: SharedGeneration) -> Call:
+    return Call(*[lambda: happen(shared)] * count)
 
-    call = Call(lose)
+
+def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
+    call = times(1, lose, shared)
     assert calls_of(shared).run("m", call, deadline) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
     assert "wait" in deadline.stages
 
 
-def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    shared.take_out("m", now())
-    shared.refuse("m")
-    threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
-    # A model with state too: nothing has happened yet.
-    assert calls_of(shared, state=True).run("m", Call(), deadline) == "answer"
-    assert deadline.repeats == 0
-
-
-@pytest.mark.parametrize("state", [True, False], ids=["model with state", "client that may not be repeated"])
-def test_what_changes_later_answers_is_sent_once(
+@pytest.mark.parametrize("state", [True, False])
+def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
     shared: SharedGeneration, deadline: Invocation, state: bool
 ) -> None:
     deadline.repeatable = state
-    call = Call(Interrupted("the process is gone"))
-    with pytest.raises(NotReady, match="the process is gone"):
-        calls_of(shared, state=state).run("m", call, deadline)
+    lose(shared)
+    call = Call(NotReady("Triton is not there"))
+    assert calls_of(shared, state=state).run("m", call, deadline) == "answer"
+    assert deadline.repeats == 0
+
+
+@pytest.mark.parametrize("reason", ["the client", "the model"])
+@pytest.mark.parametrize("failure", [Refused("not at ready state"), Interrupted("gone")])
+def test_what_changes_later_answers_is_sent_once(
+    shared: SharedGeneration, deadline: Invocation, reason: str, failure: NotReady
+) -> None:
+    deadline.repeatable = reason != "the client"
+    call = Call(failure)
+    with pytest.raises(Unavailable):  # final: the request's result is not made again either
+        calls_of(shared, state=reason == "the model").run("m", call, deadline)
     assert call.sent == 1
 
 
+@pytest.mark.parametrize(
+    ("triton", "seconds", "change", "raised", "said"),
+    [
+        (STARTS_AGAIN, 5.0, {"at": 0.1}, DeadlinePassed, "Triton is not there"),
+        (STARTS_AGAIN, 0.1, {}, Unavailable, "Triton is not there"),
+        (STARTS_AGAIN, 5.0, {"is_disconnected": lambda: True}, CallerGone, ""),
+        (STOPPED, 5.0, {}, Unavailable, "stopping"),
+    ],
+    ids=["with the request", "after the longest time", "when the caller hangs up", "when the box stops"],
+)
 def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
-    shared: SharedGeneration, deadline: Invocation
+    shared: SharedGeneration,
+    deadline: Invocation,
+    triton: Any,
+    seconds: float,
+    change: dict[str, Any],
+    raised: type[Exception],
+    said: str,
 ) -> None:
-    shared.triton = STARTS_AGAIN
-    deadline.at = time.monotonic() + 0.1
-    with pytest.raises(DeadlinePassed, match="ended during a wait: Triton is not there"):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
-
-
-def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Invocation) -> None:
-    shared.triton = STARTS_AGAIN
-    with pytest.raises(Unavailable, match=r"Triton is not there; this has lasted for more than 0\.1 s"):
-        calls_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")), deadline)
-
-
-def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Invocation) -> None:
-    deadline.is_disconnected = lambda: True
-    with pytest.raises(CallerGone):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
-
-
-def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Invocation) -> None:
-    shared.triton = STOPPED
-    with pytest.raises(Unavailable, match="the box is stopping"):
-        calls_of(shared).run("m", Call(NotReady("Triton is not there")), deadline)
+    shared.triton = triton
+    for name, value in change.items():
+        setattr(deadline, name, time.monotonic() + value if name == "at" else value)
+    with pytest.raises(raised) as caught:
+        calls_of(shared, seconds).run("m", Call(NotReady("Triton is not there")), deadline)
+    assert said in str(caught.value)
 
 
 def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
@@ -143,84 +167,53 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(
     shared: SharedGeneration, deadline: Invocation
 ) -> None:
     shared.refuse("m", UNSTABLE)
-    with pytest.raises(Unavailable, match="keep dying"):
-        calls_of(shared).run("m", Call(), deadline)
+    with pytest.raises(Unavailable):
+        calls_of(shared).run("m", call := Call(), deadline)
+    assert call.sent == 0
 
 
-def test_a_call_under_which_a_process_crashes_twice_ends(
-    shared: SharedGeneration, deadline: Invocation
+@pytest.mark.parametrize(
+    ("happen", "sent"), [(crash, 2), (end_triton, MAX_TRITON_CRASHES)], ids=["a process", "Triton"]
+)
+def test_a_call_under_which_a_process_keeps_dying_ends(
+    shared: SharedGeneration, deadline: Invocation, happen: Callable[[SharedGeneration], None], sent: int
 ) -> None:
-    call = Call(*[lambda: crash(shared, "m")] * 5)
-    with pytest.raises(ModelCrashed, match="'m' died twice"):
-        calls_of(shared).run("m", call, deadline)
-    assert call.sent == 2
-
-
-def test_a_batch_under_which_a_process_crashes_is_sent_once(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    """Its records are sent alone, and the one under which a process crashes again ends."""
-    deadline.is_batch = True
-    call = Call(*[lambda: crash(shared, "m")] * 5)
+    call = times(5, happen, shared)
     with pytest.raises(ModelCrashed):
         calls_of(shared).run("m", call, deadline)
-    assert (call.sent, deadline.suspicion) == (1, ("m", 1, 0))
+    assert call.sent == sent
+
+
+def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
+    shared: SharedGeneration, deadline: Invocation
+) -> None:
+    assert calls_of(shared).run("m", times(4, stall, shared), deadline) == "answer"
+
+
+def test_a_batch_under_which_a_process_crashes_is_sent_once_and_its_records_alone(
+    shared: SharedGeneration, deadline: Invocation
+) -> None:
+    deadline.is_batch = True
+    batch = times(5, crash, shared)
+    with pytest.raises(ModelCrashed):
+        calls_of(shared).run("m", batch, deadline)
+    assert (batch.sent, deadline.suspicion) == (1, ("m", 1, 0))
 
     deadline.is_batch = False
-    assert calls_of(shared).run("m", Call(), deadline) == "answer"
-    alone: list[str | None] = []
-
-    def send(ticket: Ticket) -> str:
-        alone.append(ticket.alone)
-        return "answer"
-
-    assert calls_of(shared).run("m", send, deadline) == "answer"
-    assert alone == ["m"]
-    with pytest.raises(ModelCrashed, match="'m' died twice"):
-        calls_of(shared).run("m", call, deadline)
-    assert call.sent == 2
+    assert calls_of(shared).run("m", record := Call(), deadline) == "answer"
+    assert record.alone == ["m"]
+    # The record under which a process crashes again ends.
+    with pytest.raises(ModelCrashed):
+        calls_of(shared).run("m", batch, deadline)
+    assert batch.sent == 2
 
 
 def test_a_record_of_a_batch_does_not_suspect_another_model(
     shared: SharedGeneration, deadline: Invocation
 ) -> None:
     deadline.suspicion = Suspicion("m", 1, 0)
-    alone: list[str | None] = []
-
-    def send(ticket: Ticket) -> str:
-        alone.append(ticket.alone)
-        return "answer"
-
-    assert calls_of(shared).run("other", send, deadline) == "answer"
-    assert alone == [None]
-
-
-def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    def stall() -> None:
-        shared.take_out("m", now())
-        shared.admit("m", shared.out_since("m"))
-
-    assert calls_of(shared).run("m", Call(*[stall] * 4), deadline) == "answer"
-
-
-def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    def end_triton() -> None:
-        shared.triton = STARTS_AGAIN
-
-        def start() -> None:
-            shared.admit_all()
-            shared.triton = SERVES
-
-        threading.Timer(0.05, start).start()
-
-    call = Call(*[end_triton] * 5)
-    with pytest.raises(ModelCrashed, match="Triton ended 3 times"):
-        calls_of(shared).run("m", call, deadline)
-    assert call.sent == MAX_TRITON_CRASHES
+    assert calls_of(shared).run("other", call := Call(), deadline) == "answer"
+    assert call.alone == [None]
 
 
 def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: SharedGeneration) -> None:
@@ -236,7 +229,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
             sent += 1
             if suspected and sent == 1:
                 if began.wait(5) == 0:
-                    crash(shared, "m")
+                    crash(shared)
                 while not shared.crashed("m", 0):
                     time.sleep(0.001)
                 raise Interrupted("the process is gone")
@@ -262,7 +255,6 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
 
 
 def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Invocation) -> None:
-    """Triton refuses the call for ever; each refusal begins another wait."""
     call = Call(*[Refused("not at ready state")] * 1000)
     calls = calls_of(shared, 0.3)
     with pytest.raises(Unavailable):
@@ -284,26 +276,6 @@ def test_waits_side_by_side_count_once(deadline: Invocation) -> None:
     assert spent >= 0.05
     time.sleep(0.05)
     assert patience.spent() == spent
-
-
-@pytest.mark.parametrize("reason", ["the client", "the model"])
-@pytest.mark.parametrize("failure", [Refused("not at ready state"), Interrupted("gone")])
-def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
-    shared: SharedGeneration, deadline: Invocation, reason: str, failure: NotReady
-) -> None:
-    deadline.repeatable = reason != "the client"
-    call = Call(failure)
-    with pytest.raises(Unavailable):  # final: the request's result is not made again either
-        calls_of(shared, state=reason == "the model").run("m", call, deadline)
-    assert call.sent == 1
-
-
-def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    deadline.repeatable = False
-    call = Call(NotReady("Triton is not there"))
-    assert calls_of(shared).run("m", call, deadline) == "answer"
 
 
 def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(

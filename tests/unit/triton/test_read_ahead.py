@@ -11,8 +11,7 @@ import pytest
 
 from sm.errors import CallerGone, ModelFailed, StreamStalled
 from sm.invocation import Invocation
-from sm.triton import read_ahead as module
-from sm.triton.read_ahead import PATIENCE, STREAM_BYTES, TOTAL_BYTES, read_ahead
+from sm.triton.read_ahead import PART_OVERHEAD_BYTES, PATIENCE, STREAM_BYTES, TOTAL_BYTES, read_ahead
 
 MIB = 2**20
 
@@ -21,45 +20,40 @@ def wait_for(condition: threading.Event) -> None:
     assert condition.wait(20)
 
 
-def test_parts_come_in_order_and_are_read_before_they_are_taken() -> None:
+def test_parts_come_in_order_before_their_error_and_are_read_before_they_are_taken() -> None:
     all_read = threading.Event()
 
     def source() -> Iterator[bytes]:
         for number in range(100):
             yield b"%d" % number
         all_read.set()
+        raise ModelFailed("no such luck")
 
     parts = read_ahead(source(), len, lambda: None, None)
     assert next(parts) == b"0"
     wait_for(all_read)
-    assert list(parts) == [b"%d" % number for number in range(1, 100)]
+    assert [next(parts) for _ in range(99)] == [b"%d" % number for number in range(1, 100)]
+    with pytest.raises(ModelFailed):
+        next(parts)
     assert PATIENCE.buffered_bytes == 0
 
 
-def test_an_error_comes_after_the_parts_before_it() -> None:
-    def source() -> Iterator[bytes]:
-        yield b"a"
-        raise ModelFailed("no such luck")
-
-    parts = read_ahead(source(), len, lambda: None, None)
-    assert next(parts) == b"a"
-    with pytest.raises(ModelFailed):
-        next(parts)
-
-
-def endless(cancelled: threading.Event, sizes: list[int]) -> Iterator[bytes]:
-    while not cancelled.is_set():
-        sizes.append(PATIENCE.buffered_bytes)
-        yield bytes(MIB)
-
-
-def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once() -> None:
+@pytest.mark.parametrize("part", [bytes(MIB), b"x"], ids=["large parts", "tiny parts"])
+def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once(part: bytes) -> None:
     cancelled, sizes = threading.Event(), list[int]()
-    parts = read_ahead(endless(cancelled, sizes), len, cancelled.set, None)
+
+    def source() -> Iterator[bytes]:
+        while not cancelled.is_set():
+            sizes.append(PATIENCE.buffered_bytes)
+            yield part
+
+    parts = read_ahead(source(), len, cancelled.set, None)
     with pytest.raises(StreamStalled):
         for _ in parts:
             wait_for(cancelled)
     assert TOTAL_BYTES - MIB <= max(sizes) < TOTAL_BYTES + 2 * MIB
+    # Tiny ones count for the memory that they take.
+    assert len(sizes) <= TOTAL_BYTES // PART_OVERHEAD_BYTES + 2
     assert PATIENCE.buffered_bytes == 0
 
 
@@ -87,33 +81,24 @@ def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytes
     monkeypatch.setattr(PATIENCE, "seconds", 0.3)
     cancelled = threading.Event()
 
-    def source() -> Iterator[bytes]:
-        yield bytes(STREAM_BYTES)
+    def source(*first: bytes) -> Iterator[bytes]:
+        yield from first
         while not cancelled.is_set():
             time.sleep(0.01)
             yield b"x"
 
-    parts = read_ahead(source(), len, cancelled.set, None)
+    parts = read_ahead(source(bytes(STREAM_BYTES)), len, cancelled.set, None)
     next(parts)
     # It has everything that there is, so it may take its time.
     assert not cancelled.wait(0.6)
-    next(parts)
     parts.close()
 
     cancelled.clear()
-    parts = read_ahead(source_behind(cancelled), len, cancelled.set, None)
+    parts = read_ahead(source(b"first", bytes(STREAM_BYTES)), len, cancelled.set, None)
     next(parts)
     wait_for(cancelled)
     with pytest.raises(StreamStalled):
         list(parts)
-
-
-def source_behind(cancelled: threading.Event) -> Iterator[bytes]:
-    yield b"first"
-    yield bytes(STREAM_BYTES)
-    while not cancelled.is_set():
-        time.sleep(0.01)
-        yield b"x"
 
 
 def test_a_caller_that_leaves_while_it_waits_cancels_the_stream() -> None:
@@ -129,18 +114,3 @@ def test_a_caller_that_leaves_while_it_waits_cancels_the_stream() -> None:
     with pytest.raises(CallerGone):
         next(parts)
     assert cancelled.is_set()
-
-
-def test_many_tiny_parts_count_for_the_memory_that_they_take() -> None:
-    cancelled, sent = threading.Event(), list[int]()
-
-    def source() -> Iterator[bytes]:
-        while not cancelled.is_set():
-            sent.append(1)
-            yield b"x"
-
-    parts = read_ahead(source(), len, cancelled.set, None)
-    with pytest.raises(StreamStalled):
-        for _ in parts:
-            wait_for(cancelled)
-    assert len(sent) <= TOTAL_BYTES // module.PART_OVERHEAD_BYTES + 2

@@ -30,15 +30,6 @@ def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
     assert kind.predict(OPEN_OUTPUT, 1) == {}
 
 
-def test_a_plan_has_room_for_what_was_learnt() -> None:
-    plans = Plans()
-    assert not plans.make(OPEN_OUTPUT, "", {"x": np.zeros(4)}, None).outputs
-    kind_of(plans, 4).learn({"y": 100})
-    plan = plans.make(OPEN_OUTPUT, "", {"x": np.zeros(4, np.float32)}, None)
-    assert plan.outputs["y"].size == 100
-    assert not plans.make(OPEN_OUTPUT, "", {"x": np.zeros(5, np.float32)}, None).outputs
-
-
 def test_the_oldest_request_kinds_are_forgotten() -> None:
     plans = Plans()
     first, second = kind_of(plans, 0), kind_of(plans, 1)

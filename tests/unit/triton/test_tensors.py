@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sm.errors import BadInput, Unsupported
-from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
+from sm.triton.tensors import DTYPES, datatype, dtype, from_bytes, to_bytes
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -18,12 +18,6 @@ def test_numbers_are_decoded_as_they_were_encoded(name: str) -> None:
     assert decoded.dtype == array.dtype
     assert np.array_equal(decoded, array)
     assert decoded.flags.writeable
-
-
-def test_big_endian_numbers_keep_their_value() -> None:
-    array = np.array([1, 258], ">i4")
-    assert datatype(array) == "INT32"
-    assert np.array_equal(from_bytes(to_bytes(array), "INT32", (2,)), [1, 258])
 
 
 @pytest.mark.parametrize(
@@ -37,13 +31,6 @@ def test_strings_are_decoded_as_bytes(array: NDArray[Any]) -> None:
     ]
     assert datatype(array) == "BYTES"
     assert from_bytes(to_bytes(array), "BYTES", array.shape).tolist() == expected
-
-
-def test_the_byte_size_is_known_only_for_numbers_of_a_fixed_shape() -> None:
-    assert byte_size("FP32", (2, 3)) == 24
-    assert byte_size("INT64", ()) == 8
-    assert byte_size("FP32", (2, -1)) is None
-    assert byte_size("BYTES", (2, 3)) is None
 
 
 def test_types_without_a_triton_datatype_are_refused() -> None:

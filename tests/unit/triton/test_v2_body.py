@@ -65,18 +65,20 @@ def test_truth_values_and_texts_are_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "shape"),
-    [("[1,2,3,4]", [2, 2]), ("[[1,2],[3,4]]", [2, 2]), ("[[[1],[2]]]", [1, 2]), ("[]", [0, 3])],
+    ("shape", "taken", "wrong"),
+    [
+        ([2, 2], ["[1,2,3,4]", "[[1,2],[3,4]]"], ["[[1,2],[3]]", "[1,[2]]", "[[1],2]", "[[1,2],[3,[4]]]"]),
+        ([1, 2], ["[[[1],[2]]]"], ["[1,2,3]", "5", "{}", '"1"', "null"]),
+        ([0, 3], ["[]"], ["[1]"]),
+    ],
 )
-def test_values_are_flat_or_nested(data: str, shape: list[int]) -> None:
-    check(body("INT32", data, shape))
-
-
-@pytest.mark.parametrize(
-    "data", ["[[1,2],[3]]", "[1,[2]]", "[[1],2]", "[[1,2],[3,[4]]]", "[1,2,3]", "5", "{}", '"1"', "null"]
-)
-def test_ragged_lists_and_another_number_of_values_are_refused(data: str) -> None:
-    refused(body("INT32", data, [2, 2]))
+def test_values_are_flat_or_nested_and_of_the_shapes_number(
+    shape: list[int], taken: list[str], wrong: list[str]
+) -> None:
+    for data in taken:
+        check(body("INT32", data, shape))
+    for data in wrong:
+        refused(body("INT32", data, shape))
 
 
 def test_nan_is_refused_wherever_inputs_stands() -> None:
@@ -93,13 +95,10 @@ def test_the_json_before_tensors_is_checked_too() -> None:
     check_json(b"no JSON of a tensor", {}, 2**25)
 
 
-@pytest.mark.parametrize(
-    ("datatype", "value"), [("UINT8", "7"), ("FP32", "0.5"), ("BYTES", '""'), ("BOOL", "true")]
-)
-def test_25_mb_take_bounded_processor_time(datatype: str, value: str) -> None:
-    """About 1 s; the bound leaves room for a slow machine."""
-    count = 25 * 10**6 // (len(value) + 1)
+@pytest.mark.parametrize(("datatype", "value"), [("UINT8", "7"), ("FP32", "0.5"), ("BYTES", '""')])
+def test_2_mb_take_bounded_processor_time(datatype: str, value: str) -> None:
+    count = 2 * 10**6 // (len(value) + 1)
     content: Any = body(datatype, "[" + ",".join([value] * count) + "]", [count])
     began = time.process_time()
     check(content)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 2
