@@ -24,46 +24,33 @@ def read_archive(platform: ArchiveFolder, url: str) -> Archive:
     return Archive.read(resolve_folder(url, platform.home), Path(url))
 
 
-@pytest.mark.parametrize("has_config", [True, False])
-def test_an_archive_may_be_a_single_model_folder_and_needs_no_configuration(
-    platform: ArchiveFolder, has_config: bool
-) -> None:
+def test_an_archive_may_be_a_single_model_folder_and_needs_no_configuration(platform: ArchiveFolder) -> None:
     url = platform.write_flat("hash")
-    if not has_config:
-        (Path(url) / "config.pbtxt").unlink()
-    archive = read_archive(platform, url)
-    assert (list(archive.models), archive.entry) == (["model"], "model")
+    for _ in range(2):
+        archive = read_archive(platform, url)
+        assert (list(archive.models), archive.entry) == (["model"], "model")
+        (Path(url) / "config.pbtxt").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
     ("models", "entry", "order", "roots"),
     [
-        ({"only": MODEL}, "only", ["only"], ["only"]),
-        (
-            {"all": chain_config("inner", "c"), "b": MODEL, "c": MODEL, "inner": chain_config("b")},
-            *("all", ["b", "c", "inner", "all"], ["all"]),
-        ),
-        (
-            {"all": chain_config("a"), "a": MODEL, "called_by_python": MODEL},
-            *("all", ["a", "called_by_python", "all"], ["called_by_python", "all"]),
-        ),
+        ({"only": MODEL}, "only", "only", "only"),
+        # An ensemble after its steps.
+        ({"all": chain_config("inner", "c"), "b": MODEL, "c": MODEL, "inner": chain_config("b")}, "all", "b c inner all", "all"),
+        # A model beside an ensemble on its own.
+        ({"all": chain_config("a"), "a": MODEL, "python": MODEL}, "all", "a python all", "python all"),
     ],
-    ids=["one model", "an ensemble after its steps", "a model beside an ensemble on its own"],
-)
+)  # fmt: skip
 def test_the_entry_is_the_ensemble_or_the_only_model(
-    platform: ArchiveFolder, models: dict[str, object], entry: str, order: list[str], roots: list[str]
+    platform: ArchiveFolder, models: dict[str, object], entry: str, order: str, roots: str
 ) -> None:
     archive = read_archive(platform, platform.write_nested("hash", models))
-    assert (archive.entry, list(archive.models), archive.roots) == (entry, order, roots)
+    assert (archive.entry, [*archive.models], archive.roots) == (entry, order.split(), roots.split())
 
 
 @pytest.mark.parametrize(
-    "models",
-    [
-        {"a": MODEL, "b": MODEL},
-        {"a": MODEL, "one": chain_config("a"), "two": chain_config("a")},
-    ],
-    ids=["no ensemble", "two ensembles"],
+    "models", [{"a": MODEL, "b": MODEL}, {"a": MODEL, "one": chain_config("a"), "two": chain_config("a")}]
 )
 def test_several_possible_entries_need_a_client(platform: ArchiveFolder, models: dict[str, object]) -> None:
     with pytest.raises(BadInput):
@@ -88,9 +75,8 @@ def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: Arch
 
 
 @pytest.mark.parametrize(
-    "script", ["def model_fn(model_dir): ...\n", "-" * 500_000 + "1"], ids=["good", "deep"]
+    ("models", "script"), [({}, "def model_fn(model_dir): ...\n"), ({"a": MODEL}, "-" * 500_000 + "1")]
 )
-@pytest.mark.parametrize("models", [{}, {"a": MODEL}], ids=["no model", "a model"])
 def test_a_toolkit_script_is_a_client_that_needs_no_model_and_fails_only_when_it_is_loaded(
     platform: ArchiveFolder, models: dict[str, object], script: str
 ) -> None:
@@ -139,13 +125,6 @@ def test_an_archive_that_cannot_be_served_is_refused_and_the_file_named(
         read_archive(platform, url)
 
 
-def test_an_archive_without_a_model_is_refused(platform: ArchiveFolder) -> None:
-    url = platform.write_nested("hash", {})
-    Path(url).mkdir()
-    with pytest.raises(BadInput):
-        read_archive(platform, url)
-
-
 @pytest.mark.parametrize(
     "url", ["", "hash/model", "/etc", "{home}", "{home}/../up", "{home}x/hash", "{home}/none", "{home}/a\0b"]
 )
@@ -173,20 +152,11 @@ def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> Non
         read_archive(platform, str(url))
 
 
-@pytest.mark.parametrize("name", [str(2**63 - 1), "0" * 30, "other"])
+@pytest.mark.parametrize("name", [str(2**63 - 1), "0" * 30, "other", "٣"])
 def test_a_folder_that_triton_accepts_or_ignores_is_not_refused(platform: ArchiveFolder, name: str) -> None:
     url = platform.write_flat("hash")
     shutil.copytree(Path(url) / "1", Path(url) / name)
     assert read_archive(platform, url).models["model"].versions[0] == 1
-
-
-def test_a_version_in_other_digits_than_ascii_is_not_a_version(platform: ArchiveFolder) -> None:
-    url = Path(platform.write_flat("hash"))
-    shutil.copytree(url / "1", url / "٣")
-    assert read_archive(platform, str(url)).models["model"].versions == (1,)
-    shutil.rmtree(url / "1")
-    with pytest.raises(BadInput, match="'٣'"):
-        read_archive(platform, str(url))
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from sm.models.holds import Holds, alone, last_used, touch
+from sm.models.holds import Holds, alone
 
 
 def test_nobody_is_alone_with_a_model_until_its_last_request_ends(tmp_path: Path) -> None:
@@ -25,11 +24,3 @@ def test_a_model_that_is_being_unloaded_cannot_be_held(tmp_path: Path) -> None:
     with alone(tmp_path, "a"):
         assert not holds.take("a")
     assert holds.take("a")
-
-
-def test_a_hold_is_the_last_use(tmp_path: Path) -> None:
-    assert last_used(tmp_path, "a") == 0
-    touch(tmp_path, "a")
-    os.utime(tmp_path / "a", (1, 1))
-    Holds(tmp_path).take("a")
-    assert last_used(tmp_path, "a") > 1

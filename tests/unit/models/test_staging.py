@@ -33,15 +33,6 @@ def flat(tmp_path: Path) -> Path:
     return Path(ArchiveFolder(tmp_path / "models").write_flat("flat"))
 
 
-def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
-    staging: Staging, flat: Path, tmp_path: Path
-) -> None:
-    text = 'name: "hash" # a comment\n' + (flat / "config.pbtxt").read_text()
-    (flat / "config.pbtxt").write_text(text)
-    staging.add(read_archive(flat), {"model": "hash"})
-    assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == text
-
-
 def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
     staging: Staging, flat: Path
 ) -> None:

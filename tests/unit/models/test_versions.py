@@ -59,13 +59,13 @@ Make = Callable[..., tuple[Versions, NotingLoader]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def make(fetch: Callable[[], Path] = lambda: tmp_path / "repository") -> tuple[Versions, NotingLoader]:
+    def make() -> tuple[Versions, NotingLoader]:
         repository = tmp_path / "repository"
         first = {name: (name, digest(repository, name)) for name in names(repository)}
         box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         loader = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
-        parts: Any = loader, box, fetch, 3600, 5, lambda _: {}, lambda *_: verdict
+        parts: Any = loader, box, lambda: repository, 3600, 5, lambda _: {}, lambda *_: verdict
         return Versions(*parts), loader
 
     for name in ("cats", "dogs"):
@@ -128,14 +128,6 @@ def test_a_step_of_an_ensemble_cannot_be_replaced_alone(make: Make, tmp_path: Pa
     assert loader.loads == []
 
 
-def test_a_change_of_a_client_is_a_new_version_too(tmp_path: Path) -> None:
-    multiplying_model().write(tmp_path / "cats")
-    before = digest(tmp_path, "cats")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "cats.py").write_text("# a client")
-    assert digest(tmp_path, "cats") != before
-
-
 def test_callers_see_the_current_version_under_its_own_name() -> None:
     records = {
         "cats": LoadRecord("cats", "", "2", "cats-2", {"cats": "cats-2"}, state=State.SERVES),
@@ -163,29 +155,6 @@ def test_an_answer_that_a_worker_is_still_writing_is_not_read(
         (folder / "7.1").write_text("")
         (folder / "7.1").rename(folder / "7")
         waiting.result(10)
-
-
-def test_who_asks_for_a_version_waits_for_the_end_of_a_look_at_the_repository(
-    make: Make, tmp_path: Path
-) -> None:
-    began, may_end = threading.Event(), threading.Event()
-
-    def fetch() -> Path:
-        began.set()
-        may_end.wait(10)
-        return tmp_path / "repository"
-
-    versions, _ = make(fetch)
-    change(tmp_path)
-    with ThreadPoolExecutor(2) as pool:
-        looking = pool.submit(versions.look)
-        assert began.wait(10)
-        asked = pool.submit(versions.update, "cats")
-        time.sleep(0.2)
-        assert not asked.done()
-        may_end.set()
-        assert asked.result(10) == "serves"
-        looking.result(10)
 
 
 TENTH = Canary(10, False, 0.0)

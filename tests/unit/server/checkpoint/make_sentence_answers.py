@@ -18,16 +18,7 @@ from sentence_transformers.sentence_transformer.modules.layer_norm import LayerN
 from sentence_transformers.sentence_transformer.modules.pooling import Pooling  # type: ignore[import-not-found]
 
 SIZE, TOKENS, SKIPPED = 4, 6, 2
-MODES = [
-    "cls",
-    "max",
-    "mean",
-    "mean_sqrt_len_tokens",
-    "weightedmean",
-    "lasttoken",
-    ["cls", "max"],
-    ["mean", "lasttoken"],
-]
+MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["cls", "max"], ["mean", "lasttoken"]]  # fmt: skip
 ACTIVATIONS = ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid"]
 
 

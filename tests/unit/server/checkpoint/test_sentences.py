@@ -89,25 +89,21 @@ def test_several_poolings_are_joined_in_their_order(tmp_path: Path, pooling: Any
 
 
 @pytest.mark.parametrize(
-    ("kinds", "field"),
+    ("kinds", "package", "field"),
     [
-        (("Pooling", "LSTM"), "LSTM"),
-        (("Pooling", "CNN"), "CNN"),
-        (("WeightedLayerPooling", "Pooling"), "WeightedLayerPooling"),
-        (("Pooling", "LayerNorm"), "LayerNorm"),  # without weights
-        (("Pooling", "Router"), "Router"),
-        (("Dense",), "Dense"),
-        ((), "Pooling"),
+        (("Pooling", "LSTM"), "sentence_transformers.models", "LSTM"),
+        (("WeightedLayerPooling", "Pooling"), "sentence_transformers.models", "WeightedLayerPooling"),
+        (("Pooling", "LayerNorm"), "sentence_transformers.models", "LayerNorm"),  # without weights
+        (("Dense",), "sentence_transformers.models", "Dense"),
+        ((), "sentence_transformers.models", "Pooling"),
+        (("Pooling",), "custom_st", "custom_st"),
     ],
 )
-def test_a_module_that_is_not_applied_is_refused(tmp_path: Path, kinds: tuple[str, ...], field: str) -> None:
+def test_a_module_that_is_not_applied_is_refused(
+    tmp_path: Path, kinds: tuple[str, ...], package: str, field: str
+) -> None:
     with pytest.raises(CommandError, match=field):
-        sentences(write_modules(tmp_path / "model", *kinds))
-
-
-def test_code_of_a_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="custom_st"):
-        sentences(write_modules(tmp_path / "model", "Pooling", package="custom_st"))
+        sentences(write_modules(tmp_path / "model", *kinds, package=package))
 
 
 def write_prompts(folder: Path, **more: Any) -> Path:
@@ -157,30 +153,25 @@ def test_what_is_not_applied_is_refused_by_its_field(tmp_path: Path, file: str, 
 PUBLISHED: dict[str, Any] = json.loads(Path(__file__).with_name("sentence_answers.json").read_text())
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED["answers"] if " " in name])
-def test_a_pooling_is_sentence_transformers_own(name: str) -> None:
+@pytest.mark.parametrize("name", PUBLISHED["answers"])
+def test_a_pooling_or_layer_is_sentence_transformers_own(tmp_path: Path, name: str) -> None:
     """``make_sentence_answers.py`` wrote the vectors with sentence-transformers and torch."""
-    modes, skipped = name.split()
     tokens = np.array(PUBLISHED["tokens"], np.float32)
-    own: Any = [POOLINGS[mode] for mode in modes.split("+")]
-    answer = np.concatenate([pooled(mode, tokens, int(skipped)) for mode in own])
-    np.testing.assert_allclose(answer, PUBLISHED["answers"][name], atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "LayerNorm"])
-def test_a_layer_is_sentence_transformers_own(tmp_path: Path, name: str) -> None:
-    is_norm = name == "LayerNorm"
-    kinds = ("weight", "bias") if not is_norm else ("scale", "shift")
-    arrays = {
-        f"a.{part}": np.array(PUBLISHED[kind], np.float32)
-        for part, kind in zip(("weight", "bias"), kinds, strict=True)
-    }
-    client: Any = load_task(write_modules(tmp_path / "model", "Pooling"), task="sentence-embeddings")
-    client.arrays = arrays
-    layer = Layer(
-        kind="layernorm" if is_norm else "dense", name="a", activation=ACTIVATIONS.get(name, "none")
-    )
-    answer = client.apply(layer, np.array(PUBLISHED["tokens"][0], np.float32))
+    if " " in name:
+        modes, skipped = name.split()
+        own: Any = [POOLINGS[mode] for mode in modes.split("+")]
+        answer = np.concatenate([pooled(mode, tokens, int(skipped)) for mode in own])
+    else:
+        is_norm = name == "LayerNorm"
+        kinds = ("scale", "shift") if is_norm else ("weight", "bias")
+        client: Any = load_task(write_modules(tmp_path / "model", "Pooling"), task="sentence-embeddings")
+        client.arrays = {
+            f"a.{part}": np.array(PUBLISHED[kind], np.float32)
+            for part, kind in zip(("weight", "bias"), kinds, strict=True)
+        }
+        activation = ACTIVATIONS.get(name, "none")
+        layer = Layer(kind="layernorm" if is_norm else "dense", name="a", activation=activation)
+        answer = client.apply(layer, tokens[0])
     np.testing.assert_allclose(answer, PUBLISHED["answers"][name], atol=1e-6)
 
 
