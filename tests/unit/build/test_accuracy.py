@@ -10,7 +10,7 @@ import pytest
 from sm.build.accuracy import Comparison
 from sm.build.onnx_graph import Graph
 from sm.errors import CommandError
-from tests.support.onnx_graphs import batch_sum, embedding, one_hot, plus_one
+from tests.support.onnx_graphs import batch_sum, embedding, plus_one
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,6 @@ def test_the_sizes_that_are_tried(
 ) -> None:
     graph = make_graph(tmp_path / "model.onnx")
     assert Comparison(graph, max_batch).against(graph.path).sizes == sizes
-
-
-def test_integer_inputs_stay_below_the_bounds_of_the_graph(tmp_path: Path) -> None:
-    assert embedding(tmp_path / "words.onnx").bounds == {"ids": 10}
-    assert one_hot(tmp_path / "code.onnx").bounds == {"ids": 6}
 
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path: Path) -> None:

@@ -70,15 +70,6 @@ def test_the_mask_outputs_are_the_words_that_the_client_finds(tmp_path: Path, op
         np.testing.assert_allclose(scores[record, mask], expected_scores, rtol=1e-6)
 
 
-def test_a_text_without_a_mask_and_a_small_vocabulary_are_answered(tmp_path: Path) -> None:
-    small_vocabulary = masks.Vocabulary(mask=7, reserved=tuple(range(260)))
-    masked_graph = masks.add_mask_outputs(
-        write_language_model(tmp_path / "m.onnx"), small_vocabulary, tmp_path / "masks.onnx"
-    )
-    (word_ids,) = session(masked_graph.path).run(["word_ids"], {"input_ids": np.array([[1, 2]])})
-    assert sorted(word_ids[0, 0].tolist()) == list(range(260, 300))
-
-
 def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
     assert masks.RESERVED == fill_mask.RESERVED
     assert Options.model_json_schema()["properties"]["top"]["maximum"] == masks.WORDS

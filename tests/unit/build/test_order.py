@@ -17,18 +17,18 @@ def build_request_with(**fields: Any) -> BuildRequest:
     return BuildRequest("tiny", "tensorrt", Path("out"), **fields)
 
 
-def test_a_batch_option_has_three_growing_sizes() -> None:
-    assert build_request.batch("1:4:8") == (1, 4, 8)
-    for text in ("4", "1:2", "8:4:1", "0:1:2", "a:b:c", "1:2:3:4"):
+@pytest.mark.parametrize(
+    ("read", "text", "value", "wrong"),
+    [
+        (build_request.batch, "1:4:8", (1, 4, 8), "4 1:2 8:4:1 0:1:2 a:b:c 1:2:3:4"),
+        (build_request.shapes, "x=1x2,3x2,3x2", ("x", ((1, 2), (3, 2), (3, 2))), "1x2,1x2 x=1x2,1x2 x=2x2,1x2,3x2 x=0x2,1x2,3x2 x=1,1x2,1x2"),
+    ],
+)  # fmt: skip
+def test_an_option_has_three_growing_sizes_or_shapes(read: Any, text: str, value: Any, wrong: str) -> None:
+    assert read(text) == value
+    for other in wrong.split():
         with pytest.raises(ValueError):
-            build_request.batch(text)
-
-
-def test_a_shapes_option_has_an_input_and_three_growing_shapes() -> None:
-    assert build_request.shapes("ids=1x128,16x128,128x128") == ("ids", ((1, 128), (16, 128), (128, 128)))
-    for text in ("1x2,1x2,1x2", "ids=1x2,1x2", "ids=2x2,1x2,3x2", "ids=0x2,1x2,3x2", "ids=1,1x2,1x2"):
-        with pytest.raises(ValueError):
-            build_request.shapes(text)
+            read(other)
 
 
 def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Path) -> None:
@@ -39,12 +39,6 @@ def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Pat
     assert build_request.fixed(graph, ranges) == ["a s of 128 alone"]
     (profile,) = build_request.profiles(graph, ranges)
     assert (profile.minimum, profile.optimum, profile.maximum) == ((1, 128), (16, 128), (128, 128))
-
-
-def test_by_default_batches_go_up_to_the_configurations_maximum(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "m.onnx")
-    (profile,) = build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
-    assert (profile.minimum, profile.optimum, profile.maximum) == ((1, 4), (8, 4), (8, 4))
 
 
 def test_a_free_length_without_a_range_is_refused_with_an_example(tmp_path: Path) -> None:

@@ -13,39 +13,15 @@ from onnx import TensorProto
 from sm.build.graph_runner import session
 from sm.build.targets import convert_precision
 from sm.errors import CommandError
-from tests.support.onnx_graphs import matrix_product, plus_one, write_graph
-
-
-def weight_types(path: Path) -> set[int]:
-    return {weight.data_type for weight in onnx.load(path).graph.initializer}
-
-
-def test_fp32_keeps_the_graph(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "m.onnx")
-    assert convert_precision(graph, "fp32", None, tmp_path / "out.onnx") is graph
+from tests.support.onnx_graphs import matrix_product, write_graph
 
 
 def test_fp16_has_16_bit_weights_and_the_same_inputs_and_outputs(tmp_path: Path) -> None:
     graph = matrix_product(tmp_path / "m.onnx")
+    assert convert_precision(graph, "fp32", None, tmp_path / "out.onnx") is graph
     half = convert_precision(graph, "fp16", None, tmp_path / "out.onnx")
-    assert weight_types(half.path) == {TensorProto.FLOAT16}
+    assert {weight.data_type for weight in onnx.load(half.path).graph.initializer} == {TensorProto.FLOAT16}
     assert (half.inputs, half.outputs) == (graph.inputs, graph.outputs)
-
-
-def test_int8_is_calibrated_with_a_folder_of_inputs_and_close_to_fp32(tmp_path: Path) -> None:
-    graph, folder = matrix_product(tmp_path / "m.onnx"), tmp_path / "typical"
-    folder.mkdir()
-    batch = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
-    np.save(folder / "0.npy", batch)
-    np.savez(folder / "1.npz", x=batch)
-    quantized = convert_precision(graph, "int8", folder, tmp_path / "out.onnx")
-    operators = [node.op_type for node in onnx.load(quantized.path).graph.node]
-    assert "QuantizeLinear" in operators
-    assert TensorProto.INT8 in weight_types(quantized.path)
-    (exact,), (approximate,) = (
-        session(variant.path, optimized=False).run(["y"], {"x": batch}) for variant in (graph, quantized)
-    )
-    assert 0 < np.abs(exact - approximate).max() < 0.1
 
 
 GEMM_WITH_BIAS = """(float[b,4] x) => (float[b,3] y)
@@ -57,18 +33,20 @@ CONV_WITH_BIAS = """(float[b,1,4] x) => (float[b,2,4] y)
 @pytest.mark.parametrize(
     ("text", "shape"), [(GEMM_WITH_BIAS, (16, 4)), (CONV_WITH_BIAS, (16, 1, 4))], ids=["Gemm", "Conv"]
 )
-def test_int8_for_tensorrt_dequantizes_no_int32_bias(
+def test_int8_is_calibrated_with_a_folder_close_to_fp32_and_dequantizes_no_int32_bias(
     tmp_path: Path, text: str, shape: tuple[int, ...]
 ) -> None:
     graph, folder = write_graph(tmp_path / "m.onnx", text), tmp_path / "typical"
     folder.mkdir()
     batch = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     np.save(folder / "0.npy", batch)
+    np.savez(folder / "1.npz", x=batch)
     quantized = convert_precision(graph, "int8", folder, tmp_path / "out.onnx")
     loaded = onnx.load(quantized.path).graph
     types = {weight.name: weight.data_type for weight in loaded.initializer}
     read = [name for node in loaded.node if node.op_type == "DequantizeLinear" for name in node.input]
     assert read
+    assert TensorProto.INT8 in types.values()
     assert TensorProto.INT32 not in {types.get(name) for name in read}
     assert types["c"] == TensorProto.FLOAT
     (exact,), (approximate,) = (

@@ -36,9 +36,4 @@ def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
     assert count_equal_answers(client_folder, tmp_path, model, model) == (1, 1)
     other_model = InProcess(graph, session(batch_sum(tmp_path / "other.onnx").path))
     assert count_equal_answers(client_folder, tmp_path, model, other_model) == (0, 1)
-
-
-def test_without_a_client_there_is_no_count(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "model.onnx")
-    model = InProcess(graph, session(graph.path))
     assert count_equal_answers(tmp_path / "nobody", tmp_path, model, model) is None

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from sm.build.accuracy import Comparison
 from sm.build.build_request import Range
-from sm.build.graph_runner import SizeSearch, error_reason, session
+from sm.build.graph_runner import SizeSearch, session
 from sm.build.onnx_graph import Graph
 from sm.errors import CommandError
 from tests.support.onnx_graphs import embedding, plus_row, save_graph, strided
@@ -34,18 +34,6 @@ def test_a_size_named_in_an_error_is_tried(tmp_path: Path) -> None:
     assert {"n": 203} in search.find()
 
 
-def test_one_of_several_free_sizes_may_be_a_batch(tmp_path: Path) -> None:
-    ones = helper.make_tensor("ones", FLOAT, [64, 1], [1.0] * 64)
-    inputs, outputs = {"x": (FLOAT, ["n", 64])}, {"y": (FLOAT, ["n", 1])}
-    nodes = [
-        helper.make_node("MatMul", ["x", "ones"], ["all"]),
-        helper.make_node("Add", ["all", "state"], ["y"]),
-    ]
-    inputs["state"] = (FLOAT, [1, "one"])
-    graph = save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (ones,))
-    assert {"n": 1, "one": 1} in make_search(graph).find()
-
-
 def test_only_the_requested_sizes_are_tried(tmp_path: Path) -> None:
     graph = embedding(tmp_path / "model.onnx")
     comparison = Comparison(graph, 2, ranges={"b": (1, 2, 2), "s": (5, 6, 900)})
@@ -65,12 +53,3 @@ def test_a_graph_that_runs_at_no_size_is_refused_by_the_option_for_its_sizes(tmp
     graph = save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
     with pytest.raises(CommandError, match="--shapes x="):
         make_search(graph).find()
-
-
-def test_the_reason_of_an_error_is_that_of_the_innermost_node() -> None:
-    message = (
-        "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'a' "
-        "Status Message: /src/core/element_wise_ops.h:563 void Init(ptrdiff_t) axis == 1 was false. "
-        "Attempting to broadcast. 5 by 6"
-    )
-    assert error_reason(RuntimeError(message)) == "Attempting to broadcast. 5 by 6"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,37 +21,26 @@ from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, sca
 FLOAT = TensorProto.FLOAT
 
 
-def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
-    lines = [] if messages is None else messages
-    return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
+def adapted_graph(graph: Graph) -> Graph:
+    return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), print))
 
 
 def shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
     return {value.name: value.shape for value in (*graph.inputs, *graph.outputs)}
 
 
-@pytest.mark.parametrize("shape", [[], [1], [3], ["b", 2], ["b", 2, "n"], ["b", 1, 2, 2]], ids=str)
-@pytest.mark.parametrize(
-    "kind", sorted(set(DATATYPES) - {TensorProto.BFLOAT16}), ids=TensorProto.DataType.Name
-)
-def test_inputs_of_every_rank_and_type_are_made(tmp_path: Path, kind: int, shape: list[int | str]) -> None:
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = adapted_graph(
-        save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
-    )
+KINDS = sorted(set(DATATYPES) - {TensorProto.BFLOAT16})
+
+
+@pytest.mark.parametrize("shape", [[], [1], ["b", 2, "n"]], ids=str)
+def test_inputs_of_every_rank_and_type_are_made(tmp_path: Path, shape: list[int | str]) -> None:
+    nodes = [helper.make_node("Identity", [f"x{kind}"], [f"y{kind}"]) for kind in KINDS]
+    inputs, outputs = ({f"{name}{kind}": (kind, shape) for kind in KINDS} for name in "xy")
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs))
     feed = RandomInputs(graph, seed=0).feed({"n": 3, "b": 2}, batch=2)
-    (answer,) = session(graph.path).run(["y"], feed)
-    assert np.array_equal(answer, feed["x"])
-
-
-@pytest.mark.parametrize("shape", [[], [3]], ids=str)
-@pytest.mark.parametrize("kind", [TensorProto.BOOL, TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING])
-def test_a_graph_that_was_not_adapted_gets_inputs_of_every_rank(
-    tmp_path: Path, kind: int, shape: list[int | str]
-) -> None:
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
-    assert RandomInputs(graph, seed=0).feed({})["x"].shape == tuple(shape)
+    answers = session(graph.path).run([f"y{kind}" for kind in KINDS], feed)
+    for kind, answer in zip(KINDS, answers, strict=True):
+        assert np.array_equal(answer, feed[f"x{kind}"])
 
 
 def weight_in(file: str, folder: Path, name: str) -> onnx.TensorProto:
@@ -76,34 +66,12 @@ def with_weights_in_if(folder: Path) -> list[onnx.NodeProto]:
     return [yes, helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1])]
 
 
-def with_weights_in_loop(folder: Path) -> list[onnx.NodeProto]:
-    body = helper.make_graph(
-        [
-            helper.make_node("Constant", [], ["one"], value=weight_in("w.bin", folder, "one")),
-            helper.make_node("Identity", ["on"], ["on_out"]),
-            helper.make_node("Add", ["v", "one"], ["v_out"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v", FLOAT, None),
-        ],
-        [
-            helper.make_tensor_value_info("on_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v_out", FLOAT, None),
-        ],
-    )
-    once = helper.make_node("Constant", [], ["once"], value=numpy_helper.from_array(np.array(1)))
-    return [once, helper.make_node("Loop", ["once", "", "x"], ["y"], body=body)]
-
-
 def with_weights_in_constant(folder: Path) -> list[onnx.NodeProto]:
     constant = helper.make_node("Constant", [], ["w"], value=weight_in("w.bin", folder, "value"))
     return [constant, helper.make_node("Add", ["x", "w"], ["y"])]
 
 
-@pytest.mark.parametrize("nodes", [with_weights_in_if, with_weights_in_loop, with_weights_in_constant])
+@pytest.mark.parametrize("nodes", [with_weights_in_if, with_weights_in_constant])
 @pytest.mark.parametrize("as_links", [False, True])
 def test_weights_beside_a_graph_go_with_it(
     tmp_path: Path, nodes: Callable[[Path], list[onnx.NodeProto]], as_links: bool
@@ -134,10 +102,8 @@ def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
-    messages: list[str] = []
-    graph = adapted_graph(scaled(tmp_path / "model.onnx"), messages)
+    graph = adapted_graph(scaled(tmp_path / "model.onnx"))
     assert shapes(graph) == {"x": (-1, 4), "factor": (1,), "y": (-1, 4), "sum": (1,)}
-    assert [message.partition(":")[0] for message in messages] == ["factor, sum"]
     inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
     y, total = session(graph.path).run(["y", "sum"], inputs)
     assert y.tolist() == [[3.0] * 4] * 2
@@ -145,40 +111,42 @@ def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
 
 
 def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> None:
-    messages: list[str] = []
     nodes = [
         helper.make_node("Unsqueeze", ["weight", "one"], ["column"]),
         helper.make_node("Mul", ["x", "column"], ["scaled"]),
         helper.make_node("ArgMax", ["scaled"], ["label"], axis=1, keepdims=0),
     ]
     inputs = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
-    outputs = {"label": (TensorProto.INT64, ["n"])}
-    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
-    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
+    one, outputs = (
+        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
+        {"label": (TensorProto.INT64, ["n"])},
+    )
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)))
     assert shapes(graph) == {"x": (-1, 3), "weight": (-1, 1), "label": (-1, 1)}
-    assert [message.partition(":")[0] for message in messages] == ["weight, label"]
     arrays = {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float32), "weight": np.array([[1], [-1]], np.float32)}
     (label,) = session(graph.path).run(["label"], arrays)
     assert label.tolist() == [[2], [2]]
 
 
-def test_a_one_dimensional_recording_is_not_a_batch(tmp_path: Path) -> None:
-    samples = (FLOAT, ["samples"])
-    nodes = [helper.make_node("Neg", ["x"], ["y"])]
-    recording = save_graph(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
-    assert not recording.batched
-    assert adapted_graph(recording).inputs[0].shape == (-1,)
+SIMILARITY = [
+    helper.make_node("Transpose", ["texts"], ["columns"]),
+    helper.make_node("MatMul", ["queries", "columns"], ["y"]),
+]
+PLACES = [helper.make_node("NonZero", ["x"], ["z"]), helper.make_node("Transpose", ["z"], ["y"])]
 
 
-def test_a_table_of_similarities_is_not_a_batch(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Transpose", ["texts"], ["columns"]),
-        helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
-    ]
-    inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
-    table = save_graph(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
-    assert not table.batched
-    assert adapted_graph(table).outputs[0].shape == (-1, -1)
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "output", "shape"),
+    [
+        ([helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, ["n"])}, (FLOAT, ["n"]), (-1,)),
+        (SIMILARITY, {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}, (FLOAT, ["q", "t"]), (-1, -1)),
+        (PLACES, {"x": (FLOAT, ["n", 4])}, (TensorProto.INT64, ["k", 2]), (-1, 2)),
+    ],
+    ids=["a recording", "similarities", "a free number of rows"],
+)  # fmt: skip
+def test_what_is_not_a_batch(tmp_path: Path, nodes: Any, inputs: Any, output: Any, shape: Any) -> None:
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, {"y": output}))
+    assert (graph.batched, graph.outputs[0].shape) == (False, shape)
 
 
 def test_a_compared_number_is_found_in_a_file_beside_the_graph(tmp_path: Path) -> None:
@@ -198,21 +166,10 @@ def test_an_output_is_served_with_the_shape_that_it_has_in_a_run(
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
     inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, declared)}
     node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
-    messages: list[str] = []
-    graph = adapted_graph(save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (axes,)), messages)
+    graph = adapted_graph(save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (axes,)))
     assert len(graph.outputs[0].sizes) == 3
     assert graph.outputs[0].shape[-1] == -1
-    assert str(declared) in messages[0]
-    assert "1, 4]" in messages[0]
     assert graph.batched
-
-
-def test_a_free_number_of_rows_is_not_a_batch(tmp_path: Path) -> None:
-    nodes = [helper.make_node("NonZero", ["x"], ["z"]), helper.make_node("Transpose", ["z"], ["places"])]
-    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"places": (TensorProto.INT64, ["k", 2])}
-    source = save_graph(tmp_path / "m.onnx", nodes, inputs, outputs)
-    assert source.batched
-    assert not adapted_graph(source).batched
 
 
 def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> None:
@@ -247,16 +204,14 @@ def test_an_input_that_triton_does_not_take_is_refused_by_its_name(
 
 
 def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tmp_path: Path) -> None:
-    path, messages = plus_one(tmp_path / "model.onnx").path, list[str]()
+    path = plus_one(tmp_path / "model.onnx").path
     model = onnx.load(path)
     model.ir_version = onnx.IR_VERSION
     newest = newest_ir_version()
     assert newest < onnx.IR_VERSION, "this release of onnx is no longer ahead: raise the number above by hand"
     onnx.save(model, path)
-    written = adapt(path, tmp_path / "adapted.onnx", messages.append)
+    written = adapt(path, tmp_path / "adapted.onnx", print)
     assert onnx.load(written).ir_version == newest
-    (message,) = messages
-    assert str(onnx.IR_VERSION) in message and str(newest) in message
     assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
 
 
