@@ -12,6 +12,7 @@ import pytest
 from sm.polling import Poll, SharedQuestion
 from tests.support.boxes import wait_until
 
+
 def test_the_function_is_called_until_the_poll_is_stopped() -> None:
     polls = threading.Semaphore(0)
     poll = Poll("test", 0.001, polls.release)

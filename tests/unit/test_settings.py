@@ -10,14 +10,7 @@ import pytest
 
 from sm.commands.show_settings import table
 from sm.errors import StartError
-from sm.settings import (
-    HERE,
-    Settings,
-    find_misspelled,
-    help_texts,
-    names_of,
-    user_cache,
-)
+from sm.settings import HERE, Settings, find_misspelled, help_texts, names_of, user_cache
 
 FIELDS = fields(Settings)
 

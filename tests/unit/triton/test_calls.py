@@ -23,14 +23,7 @@ from sm.errors import (
 )
 from sm.invocation import Invocation, Patience, Suspicion, Ticket
 from sm.model_processes.answer_guard import AnswerGuard
-from sm.model_processes.generations import (
-    SERVES,
-    STARTS_AGAIN,
-    STOPPED,
-    UNSTABLE,
-    SharedGeneration,
-    now,
-)
+from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
 from sm.triton.calls import Calls
 from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S
 

@@ -17,10 +17,7 @@ def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
     box = Settings.read(box_alarms.environment("ships"))
     rate, p99 = box_alarms.alarms("ships", box_alarms.environment("ships"))
     assert box.emf == "on"
-    common = {
-        "Namespace": EMF_NAMESPACE,
-        "Dimensions": [{"Name": "Endpoint", "Value": box.endpoint_name}],
-    }
+    common = {"Namespace": EMF_NAMESPACE, "Dimensions": [{"Name": "Endpoint", "Value": box.endpoint_name}]}
     metrics = [query["MetricStat"]["Metric"] for query in rate["Metrics"] if "MetricStat" in query]
     metrics.append({name: p99[name] for name in ("Namespace", "Dimensions", "MetricName")})
     assert metrics == [{**common, "MetricName": name} for name in ("Errors", "Requests", "Latency")]

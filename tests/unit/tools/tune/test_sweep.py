@@ -70,11 +70,7 @@ def test_the_best_point_is_chosen_whatever_the_order(points: list[Point], expect
 
 
 def test_if_no_point_is_within_the_bound_the_nearest_one_is_known() -> None:
-    points = [
-        new_point(ONE, 10, 0.5),
-        new_point(TWO, 8, 0.3),
-        Point(BATCHED, 1, failure="no room"),
-    ]
+    points = [new_point(ONE, 10, 0.5), new_point(TWO, 8, 0.3), Point(BATCHED, 1, failure="no room")]
     assert choose(points, 0.2) is None
     assert lowest_p99(points) == points[1]
     assert choose([], 0.2) is lowest_p99([]) is None
