@@ -1,6 +1,6 @@
-"""A proxy in front of moto that records the calls and injects faults.
+"""A proxy in front of moto that records the calls, injects faults, and supplies what moto lacks.
 
-It also supplies what moto lacks: ``UpdateEndpoint``, and endpoints that take time to start or fail.
+moto has no ``UpdateEndpoint``, no inference components, no shadows, and no endpoint that takes time or fails.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ import werkzeug
 
 from tests.support.http_server import serving
 
-#: The model of a variant that has none: see ``Proxy._name_missing_models``.
+#: The model of a variant that has none, as moto insists on one.
 NO_MODEL = "no-model"
-#: The dimensions of autoscaling: a component's copies, and an endpoint's instances.
-COPIES, INSTANCES = (
-    b"sagemaker:inference-component:DesiredCopyCount",
-    b"sagemaker:variant:DesiredInstanceCount",
-)
 #: Operations that begin so change nothing in the account; all others do.
 READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
+HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "server", "date"}
 
 
 @dataclass
@@ -49,12 +45,15 @@ class Request:
             return parse_qs(self.body.decode())["Action"][0]
         if path.startswith("/endpoints/"):
             return "InvokeEndpoint"
-        kind = "Object" if path.strip("/").count("/") else "Bucket"
-        return f"{self.method.title()}{kind}"
+        return f"{self.method.title()}{'Object' if path.strip('/').count('/') else 'Bucket'}"
 
     @property
     def is_change(self) -> bool:
         return not self.operation.startswith(READING_PREFIXES)
+
+    def replace_body(self, body: bytes) -> None:
+        self.body = body
+        self.headers["content-length"] = str(len(body))
 
 
 @dataclass
@@ -63,15 +62,20 @@ class Response:
     headers: dict[str, str]
     body: bytes
 
+    def add(self, members: dict[str, Any]) -> None:
+        """Add members to a JSON body."""
+        self.body = json.dumps({**json.loads(self.body), **members}).encode()
+
+
+def json_response(body: Any, status: int = 200, **headers: str) -> Response:
+    return Response(
+        status, {"Content-Type": "application/x-amz-json-1.1", **headers}, json.dumps(body).encode()
+    )
+
 
 def json_error(status: int, code: str, message: str) -> Response:
     """Return an error in the form of AWS's JSON services, such as SageMaker."""
-    body = json.dumps({"__type": code, "message": message}).encode()
-    return Response(status, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}, body)
-
-
-def json_response(body: Any) -> Response:
-    return Response(200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(body).encode())
+    return json_response({"__type": code, "message": message}, status, **{"x-amzn-ErrorType": code})
 
 
 def xml_error(status: int, code: str, message: str) -> Response:
@@ -82,67 +86,54 @@ def xml_error(status: int, code: str, message: str) -> Response:
 
 @dataclass
 class Proxy:
-    """The proxy's state, its records and its faults.
-
-    Attributes:
-        moto: moto's ``host:port``.
-        address: The proxy's own ``host:port``.
-        changes: The operations so far that changed the account.
-        bodies: The last JSON body of each operation that changed the account.
-        fixed_responses: Responses in moto's place, by operation.
-        disconnect_after: Operations after which the proxy closes the connection without a response.
-        endpoint_states: What ``DescribeEndpoint`` adds, one state per call, once an endpoint was created or
-            updated. A state ``Failed`` stays.
-        after_change: Called once for each operation that changes the account, before the caller gets a response.
-        rolls_back: ``UpdateEndpoint`` succeeds and changes nothing.
-        shadows: The shadow variants of the endpoint configurations, by name.
-        components: The inference components by name, as they are described: moto has none.
-    """
+    """The proxy's state, its records and its faults."""
 
     moto: str
     address: str = ""
+    #: The operations so far that changed the account, and the last JSON body of each.
     changes: list[str] = field(default_factory=list)
     bodies: dict[str, Any] = field(default_factory=dict)
+    #: Responses in moto's place, by operation.
     fixed_responses: dict[str, Response] = field(default_factory=dict)
+    #: Operations after which the proxy closes the connection without a response.
     disconnect_after: set[str] = field(default_factory=set)
+    #: What ``DescribeEndpoint`` adds, one state per call, once an endpoint was changed. ``Failed`` stays.
     endpoint_states: list[dict[str, str] | Response] = field(default_factory=list)
+    #: Called once for each operation that changes the account; its caller gets no response.
     after_change: Callable[[], None] | None = None
     interrupted_operations: set[str] = field(default_factory=set)
+    #: ``UpdateEndpoint`` succeeds and changes nothing.
     rolls_back: bool = False
+    #: The shadow variants of the endpoint configurations, and the inference components as they are described.
     shadows: dict[str, Any] = field(default_factory=dict)
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def reset(self) -> None:
         vars(self).update(vars(Proxy(self.moto, self.address, shadows=self.shadows)))
 
+    def fail_updates(self, configuration: str, reason: str) -> None:
+        """Roll the next updates of an endpoint back to its configuration."""
+        state = {"EndpointConfigName": configuration, "FailureReason": reason}
+        self.changes, self.rolls_back = [], True
+        self.endpoint_states = [
+            {"EndpointStatus": "RollingBack"},
+            *[{"EndpointStatus": "InService", **state}] * 9,
+        ]
+
     def respond(self, request: Request) -> Response | None:
         """Return the response; ``None``: close the connection without one."""
         operation = request.operation
         if operation in self.fixed_responses:
             return self.fixed_responses[operation]
-        if request.path.endswith("/async-invocations"):
-            # moto tells requests apart by this header only, which one with its body in the call does not have.
-            request.headers.setdefault("x-amzn-sagemaker-inputlocation", uuid.uuid4().hex)
-        # moto scales no components; their names are no endpoints', so nothing is mistaken.
-        if request.headers.get("x-amz-target", "").startswith("AnyScaleFrontendService."):
-            body = request.body.replace(COPIES, INSTANCES)
-            request.body = re.sub(rb"inference-component/([\w-]+)", rb"endpoint/\1/variant/copies", body)
-            request.headers["content-length"] = str(len(request.body))
-        if "InferenceComponent" in operation or self._component_arn(request):
-            response = self._change_component(request)
-        elif operation == "UpdateEndpoint":
-            response = Response(200, {}, b"{}") if self.rolls_back else self._update(request)
-        else:
-            self._name_missing_models(request)
-            response = self._forward(request)
-            self._forget_missing_models(request, response)
-        self._keep_shadows(request, response)
+        response = self._answer(request)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
         if operation == "DescribeEndpoint" and response.status == 200 and begun and self.endpoint_states:
-            state = self._state()
+            state = self.endpoint_states[0]
+            if isinstance(state, Response) or state["EndpointStatus"] != "Failed":
+                self.endpoint_states.pop(0)
             if isinstance(state, Response):
                 return state
-            response.body = json.dumps({**json.loads(response.body), **state}).encode()
+            response.add(state)
         if operation == "DeleteEndpoint":
             self.endpoint_states = []
         if request.is_change:
@@ -155,40 +146,56 @@ class Proxy:
                 return None
         return None if operation in self.disconnect_after else response
 
-    def _name_missing_models(self, request: Request) -> None:
-        """Give a variant for inference components a model, which moto insists on."""
-        if request.operation != "CreateEndpointConfig":
-            return
+    def _answer(self, request: Request) -> Response:
+        """Return moto's response, or what moto lacks."""
+        if request.path.endswith("/async-invocations"):
+            # moto tells requests apart by this header only, which one with its body in the call does not have.
+            request.headers.setdefault("x-amzn-sagemaker-inputlocation", uuid.uuid4().hex)
+        if request.headers.get("x-amz-target", "").startswith("AnyScaleFrontendService."):
+            # moto scales no components; their names are no endpoints', so nothing is mistaken.
+            body = request.body.replace(b"inference-component:DesiredCopy", b"variant:DesiredInstance")
+            request.replace_body(
+                re.sub(rb"inference-component/([\w-]+)", rb"endpoint/\1/variant/copies", body)
+            )
+        component_tags = request.operation == "ListTags" and b":inference-component/" in request.body
+        if "InferenceComponent" in request.operation or component_tags:
+            return self._change_component(request)
+        if request.operation == "UpdateEndpoint":
+            return json_response({}) if self.rolls_back else self._update(request)
+        if request.operation in ("CreateEndpointConfig", "DescribeEndpointConfig"):
+            return self._answer_config(request)
+        return self._forward(request)
+
+    def _answer_config(self, request: Request) -> Response:
+        """Remember an endpoint configuration's shadows, and give a variant for components a model."""
         parameters = json.loads(request.body)
-        if all("ModelName" in variant for variant in parameters["ProductionVariants"]):
-            return
-        role = {"ModelName": NO_MODEL, "ExecutionRoleArn": parameters["ExecutionRoleArn"]}
-        self._sagemaker(request, "CreateModel", {**role, "PrimaryContainer": {"Image": "none"}})
-        for variant in parameters["ProductionVariants"]:
-            variant["ModelName"] = NO_MODEL
-        request.body = json.dumps(parameters).encode()
-        request.headers["content-length"] = str(len(request.body))
-
-    def _forget_missing_models(self, request: Request, response: Response) -> None:
-        if request.operation == "DescribeEndpointConfig" and NO_MODEL.encode() in response.body:
-            described = json.loads(response.body)
-            for variant in described["ProductionVariants"]:
-                variant.pop("ModelName")
-            response.body = json.dumps(described).encode()
-
-    def _component_arn(self, request: Request) -> bool:
-        """True for ListTags of a component."""
-        return request.operation == "ListTags" and b":inference-component/" in request.body
+        name, variants = parameters["EndpointConfigName"], parameters.get("ProductionVariants", ())
+        if any("ModelName" not in variant for variant in variants):
+            role = {"ModelName": NO_MODEL, "ExecutionRoleArn": parameters["ExecutionRoleArn"]}
+            self._sagemaker(request, "CreateModel", {**role, "PrimaryContainer": {"Image": "none"}})
+            for variant in variants:
+                variant["ModelName"] = NO_MODEL
+            request.replace_body(json.dumps(parameters).encode())
+        response = self._forward(request)
+        if response.status == 200 and variants:
+            self.shadows[name] = parameters.get("ShadowProductionVariants")
+        elif response.status == 200:
+            described = json.loads(response.body)["ProductionVariants"]
+            rows = [
+                {key: value for key, value in row.items() if value != NO_MODEL or key != "ModelName"}
+                for row in described
+            ]
+            shadows = {"ShadowProductionVariants": self.shadows[name]} if self.shadows.get(name) else {}
+            response.add({"ProductionVariants": rows, **shadows})
+        return response
 
     def _change_component(self, request: Request) -> Response:
         operation, body = request.operation, json.loads(request.body)
         if operation == "ListTags":
-            name = body["ResourceArn"].rpartition("/")[2]
-            return json_response({"Tags": self.components[name]["Tags"]})
+            return json_response({"Tags": self.components[body["ResourceArn"].rpartition("/")[2]]["Tags"]})
         if operation == "ListInferenceComponents":
-            rows = [
-                row for row in self.components.values() if row["EndpointName"] == body["EndpointNameEquals"]
-            ]
+            on_endpoint = body["EndpointNameEquals"]
+            rows = [row for row in self.components.values() if row["EndpointName"] == on_endpoint]
             return json_response({"InferenceComponents": rows})
         name = body["InferenceComponentName"]
         arn = {
@@ -208,63 +215,32 @@ class Proxy:
             del self.components[name]
         return json_response(component if operation == "DescribeInferenceComponent" else arn)
 
-    def _keep_shadows(self, request: Request, response: Response) -> None:
-        """Remember an endpoint configuration's shadow variants, which moto forgets."""
-        operation = request.operation
-        if response.status != 200 or operation not in ("CreateEndpointConfig", "DescribeEndpointConfig"):
-            return
+    def _update(self, request: Request) -> Response:
+        """Delete the endpoint and create it again with the new configuration and its old tags."""
         parameters = json.loads(request.body)
-        name = parameters["EndpointConfigName"]
-        if operation == "CreateEndpointConfig":
-            self.shadows[name] = parameters.get("ShadowProductionVariants")
-        elif self.shadows.get(name):
-            added = {"ShadowProductionVariants": self.shadows[name]}
-            response.body = json.dumps({**json.loads(response.body), **added}).encode()
+        name = {"EndpointName": parameters["EndpointName"]}
+        current = self._sagemaker(request, "DescribeEndpoint", name)
+        tags = self._sagemaker(request, "ListTags", {"ResourceArn": current["EndpointArn"]})["Tags"]
+        self._sagemaker(request, "DeleteEndpoint", name)
+        config = {"EndpointConfigName": parameters["EndpointConfigName"]}
+        return json_response(self._sagemaker(request, "CreateEndpoint", {**name, **config, "Tags": tags}))
 
-    def _state(self) -> dict[str, str] | Response:
-        state = self.endpoint_states[0]
-        has_failed = isinstance(state, dict) and state["EndpointStatus"] == "Failed"
-        return state if has_failed else self.endpoint_states.pop(0)
+    def _sagemaker(self, request: Request, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        own = Request("POST", "/", {**request.headers, "x-amz-target": f"SageMaker.{operation}"}, b"")
+        own.replace_body(json.dumps(parameters).encode())
+        return dict(json.loads(self._forward(own).body or b"{}"))
 
     def _forward(self, request: Request, address: str = "") -> Response:
         upstream = http.client.HTTPConnection(address or self.moto, timeout=60)
         try:
             upstream.request(request.method, request.path, request.body, request.headers)
             response = upstream.getresponse()
-            hop_by_hop_headers = {"connection", "transfer-encoding", "content-length", "server", "date"}
-            headers = {
-                name: value for name, value in response.getheaders() if name.lower() not in hop_by_hop_headers
-            }
+            headers = {name: value for name, value in response.getheaders() if name.lower() not in HOP_BY_HOP}
             if request.method == "HEAD":
                 headers["Content-Length"] = response.getheader("Content-Length") or "0"
             return Response(response.status, headers, response.read())
         finally:
             upstream.close()
-
-    def _update(self, request: Request) -> Response:
-        """Delete the endpoint and create it again with the new configuration and its old tags."""
-        parameters = json.loads(request.body)
-        name = parameters["EndpointName"]
-        current = self._sagemaker(request, "DescribeEndpoint", {"EndpointName": name})
-        tags = self._sagemaker(request, "ListTags", {"ResourceArn": current["EndpointArn"]})["Tags"]
-        self._sagemaker(request, "DeleteEndpoint", {"EndpointName": name})
-        new_endpoint = {
-            "EndpointName": name,
-            "EndpointConfigName": parameters["EndpointConfigName"],
-            "Tags": tags,
-        }
-        body = json.dumps(self._sagemaker(request, "CreateEndpoint", new_endpoint)).encode()
-        return Response(200, {"Content-Type": "application/x-amz-json-1.1"}, body)
-
-    def _sagemaker(self, request: Request, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(parameters).encode()
-        headers = {
-            **request.headers,
-            "x-amz-target": f"SageMaker.{operation}",
-            "content-length": str(len(body)),
-        }
-        answer = self._forward(Request("POST", "/", headers, body))
-        return dict(json.loads(answer.body)) if answer.body else {}
 
 
 P = TypeVar("P", bound="Proxy")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from trireme_tools.deploy.account import Account
 
 ACCOUNT = "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/trireme"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 GOLDEN_RESULT = {"label": "cat", "score": 0.75}
 #: boto3's session by the proxy's address, shared by its tests. The first creates it, once its environment is set.
@@ -41,9 +41,8 @@ def find_problems(repository: Path, *, mme: bool) -> list[Problem]:
     """Load a repository's clients, unless the same code was loaded before."""
     files = sorted(repository.rglob("*.py"))
     code = (mme, *((file.relative_to(repository), file.read_text()) for file in files))
-    if code in LOADABLE_CODE:
-        return []
-    if not (problems := load_clients(repository, mme=mme)):
+    problems = [] if code in LOADABLE_CODE else load_clients(repository, mme=mme)
+    if not problems:
         LOADABLE_CODE.add(code)
     return problems
 
@@ -96,6 +95,19 @@ class FakeAccount:
         data = data or str(self.repository)
         return self.sm("deploy", name, "--image", IMAGE, "--model-data", data, *instance_type, *arguments)
 
+    def deployed(self, *arguments: str, name: str = "ships", data: str = "") -> Done:
+        """Run ``sm deploy``, which must succeed."""
+        return succeeded(self.deploy(*arguments, name=name, data=data))
+
+    def succeed(self, *arguments: str) -> Done:
+        """Run ``sm``, which must succeed."""
+        return succeeded(self.sm(*arguments))
+
+    def created(self) -> dict[str, Any]:
+        """Return the arguments that the newest configuration was created with."""
+        created: dict[str, Any] = self.proxy.bodies["CreateEndpointConfig"]
+        return created
+
     def client(self, service: str) -> Any:
         """Return a client that calls moto directly, without the proxy's faults."""
         if service not in self.clients:
@@ -115,6 +127,28 @@ class FakeAccount:
         """Return the account as a deploy command sees it."""
         return Account(self.session, Progress(io.StringIO()), Progress(io.StringIO()))
 
+    def make_bucket(self, name: str) -> Any:
+        """Create a bucket, and return the client of S3."""
+        location = {"LocationConstraint": REGION}
+        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=location)
+        return self.client("s3")
+
+    def put_image(self, tag: str) -> None:
+        """Put an image into the account's registry."""
+        kind = "application/vnd.docker.distribution.manifest.v2+json"
+        manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": []})
+        self.client("ecr").put_image(repositoryName="trireme", imageTag=tag, imageManifest=manifest)
+
+    def put_metrics(self, namespace: str, dimensions: dict[str, str], **values: float) -> None:
+        """Write metrics of the last hour."""
+        moment = datetime.now(timezone.utc) - timedelta(minutes=9)
+        named = [{"Name": name, "Value": value} for name, value in dimensions.items()]
+        rows = [
+            {"MetricName": name, "Value": value, "Timestamp": moment, "Dimensions": named}
+            for name, value in values.items()
+        ]
+        self.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=rows)
+
     def put_log_lines(self, *lines: str, instance: str = "i-0") -> None:
         """Write lines to the endpoint's log group, as its container would."""
         client, group = self.client("logs"), "/aws/sagemaker/Endpoints/ships"
@@ -129,19 +163,17 @@ class FakeAccount:
     def list_resources(self) -> dict[str, list[str]]:
         """Return the names of the account's resources, by kind."""
         sagemaker = self.client("sagemaker")
-        buckets = [each["Name"] for each in self.client("s3").list_buckets()["Buckets"]]
+        scaling = self.client("application-autoscaling")
+        targets = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
         alarms = self.client("cloudwatch").describe_alarms()["MetricAlarms"]
-        targets = self.client("application-autoscaling").describe_scalable_targets(
-            ServiceNamespace="sagemaker"
-        )
+        buckets = [each["Name"] for each in self.client("s3").list_buckets()["Buckets"]]
+        configs = sagemaker.list_endpoint_configs()["EndpointConfigs"]
         return {
             "endpoints": [each["EndpointName"] for each in sagemaker.list_endpoints()["Endpoints"]],
-            "configurations": [
-                each["EndpointConfigName"] for each in sagemaker.list_endpoint_configs()["EndpointConfigs"]
-            ],
+            "configurations": [each["EndpointConfigName"] for each in configs],
             "models": sorted({each["ModelName"] for each in sagemaker.list_models()["Models"]} - {NO_MODEL}),
             "alarms": [each["AlarmName"] for each in alarms],
-            "targets": [each["ResourceId"] for each in targets["ScalableTargets"]],
+            "targets": [each["ResourceId"] for each in targets],
             "archives": sorted({archive_or_version(key) for bucket in buckets for key in self.keys(bucket)}),
         }
 
@@ -150,9 +182,14 @@ class FakeAccount:
         objects = self.client("s3").list_objects_v2(Bucket=bucket).get("Contents", ())
         return [each["Key"] for each in objects]
 
-    def deployed_configuration(self, name: str = "ships") -> str:
+    def deployed_configuration(self) -> str:
         """Return the name of the endpoint's configuration."""
-        return str(self.client("sagemaker").describe_endpoint(EndpointName=name)["EndpointConfigName"])
+        return str(self.client("sagemaker").describe_endpoint(EndpointName="ships")["EndpointConfigName"])
+
+
+def succeeded(done: Done) -> Done:
+    assert done.code == 0, done.err
+    return done
 
 
 def archive_or_version(key: str) -> str:
@@ -174,12 +211,13 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccount]:
+def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAccount:
     requests.post(f"http://{proxy.moto}/moto-api/reset", timeout=10)
     proxy.reset()
+    (tmp_path / "clients").mkdir()
     env = {
-        "AWS_ENDPOINT_URL": f"http://{proxy.address}",
         **ENVIRONMENT,
+        "AWS_ENDPOINT_URL": f"http://{proxy.address}",
         "NO_PROXY": "127.0.0.1",
         "TRIREME_CACHE": str(tmp_path / "cache"),
         "TRIREME_CLIENTS": str(tmp_path / "clients"),
@@ -188,18 +226,15 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "clients").mkdir()
     if proxy.address not in SHARED_SESSIONS:
         SHARED_SESSIONS[proxy.address] = session_with_cached_clients()
-    session = SHARED_SESSIONS[proxy.address]
-    made = FakeAccount(proxy, write_repository(tmp_path / "repository"), env, session)
+    repository = write_repository(tmp_path / "repository")
+    made = FakeAccount(proxy, repository, env, SHARED_SESSIONS[proxy.address])
     made.client("ecr").create_repository(repositoryName="trireme")
-    kind = "application/vnd.docker.distribution.manifest.v2+json"
-    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": []})
-    made.client("ecr").put_image(repositoryName="trireme", imageTag="1", imageManifest=manifest)
+    made.put_image("1")
     made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")
     made.set_results(*[GOLDEN_RESULT] * 5)
-    yield made
+    return made
 
 
 #: A client that only has to load.

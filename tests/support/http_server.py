@@ -20,6 +20,9 @@ class QuietHandler(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: object) -> None:
         pass
 
+    def connection_dropped(self, error: BaseException, environ: object = None) -> None:
+        self.close_connection = True
+
 
 @contextmanager
 def serving(respond: Respond) -> Iterator[str]:

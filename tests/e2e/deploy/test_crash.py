@@ -22,18 +22,14 @@ SERVICES = ("s3", "sagemaker", "cloudwatch", "application-autoscaling", "ecr", "
 
 
 def run_sm(cloud: FakeAccount, words: tuple[str, ...]) -> None:
-    """In a process of its own, which has loaded boto3 already."""
     os._exit(cloud.sm(*words).code)
 
 
 def killed_after_each_change(cloud: FakeAccount, *words: str) -> list[str]:
-    """Run a command again and again, killing it after each kind of change, until it ends by itself.
-
-    Returns:
-        The changes after which it was killed, in order.
-    """
+    """Kill a command after each kind of change until it ends by itself; return the changes, in order."""
     seen: list[str] = []
     while True:
+        # In a process of its own, which has loaded boto3 already.
         process, started = get_context("fork").Process(target=run_sm, args=(cloud, words)), Event()
 
         def kill(process: BaseProcess = process, started: Event = started) -> None:
@@ -68,24 +64,21 @@ def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: Fa
         *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
     ]
     first = cloud.deployed_configuration()
-    assert {kind: len(names) for kind, names in cloud.list_resources().items()} == dict.fromkeys(
-        cloud.list_resources(), 1
-    )
+    assert {len(names) for names in cloud.list_resources().values()} == {1}
 
     write_repository(cloud.repository, "2")
-    cloud.proxy.interrupted_operations = {
-        "PutMetricAlarm",
-        "RegisterScalableTarget",
-        "PutScalingPolicy",
-    }  # seen above
+    seen_above = {"PutMetricAlarm", "RegisterScalableTarget", "PutScalingPolicy"}
+    cloud.proxy.interrupted_operations = seen_above
     updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
     assert killed_after_each_change(cloud, *words) == updating
     assert cloud.deployed_configuration() != first
-    assert cloud.sm("deploy", "ships", "--rollback").code == 0
+    cloud.succeed("deploy", "ships", "--rollback")
     assert cloud.deployed_configuration() == first, "what served before was forgotten"
 
     cloud.proxy.interrupted_operations = set()
-    deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
     deleted = killed_after_each_change(cloud, "delete", "ships", "--yes")
-    assert deleted == [*deleting, "DeleteObject", "DeleteModel"]
+    assert deleted == [
+        *("DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"),
+        *("DeleteObject", "DeleteModel"),
+    ]
     assert not any(cloud.list_resources().values())
