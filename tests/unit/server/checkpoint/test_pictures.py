@@ -12,8 +12,7 @@ import transformers
 from PIL import Image
 
 from sm.client.picture_steps import PictureSteps
-from sm.errors import CommandError
-from sm.server.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
+from sm.server.checkpoint.pictures import PROCESSORS, picture_steps
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
@@ -60,30 +59,6 @@ def test_a_picture_becomes_what_transformers_makes_of_it(
         pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3)).astype(np.uint8)
         expected = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"][0]
         np.testing.assert_allclose(steps(pixels), expected, atol=2e-5)
-
-
-def test_every_field_of_a_known_class_is_in_the_table() -> None:
-    for name, processor in PROCESSORS.items():
-        fields = getattr(transformers, f"{name}ImageProcessorPil").valid_kwargs.__annotations__.keys()
-        assert fields <= COMMON.keys() | processor.fields.keys(), name
-
-
-@pytest.mark.parametrize(
-    ("config", "field"),
-    [
-        ({"image_processor_type": "ImageGPTImageProcessor", "clusters": [[0, 0, 0]]}, "ImageGPT"),
-        ({"image_processor_type": "DonutImageProcessor"}, "Donut"),
-        ({"image_processor_type": "ViTImageProcessor", "pad_size": {"height": 9, "width": 9}}, "pad_size"),
-        ({"image_processor_type": "DPTImageProcessor", "size_divisor": 14}, "size_divisor"),
-        ({"size": 224}, "image_mean"),
-        ({"image_processor_type": "ViTImageProcessor", "size": "large"}, "preprocessor_config.json"),
-        ({"image_processor_type": "CLIPImageProcessor", "resample": 9}, "preprocessor_config.json"),
-    ],
-)
-def test_what_is_not_done_is_refused(tmp_path: Path, config: dict[str, Any], field: str) -> None:
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    with pytest.raises(CommandError, match=field):
-        picture_steps(tmp_path, {})
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,9 @@ from safetensors.numpy import save_file
 
 from sm.client.tasks.text import Layer, pooled
 from sm.errors import CommandError
-from sm.server.checkpoint.files import Fields
 from sm.server.checkpoint.sentences import (
     ACTIVATIONS,
-    MODES,
-    MODULE,
-    MODULES,
     POOLINGS,
-    SENTENCES,
-    TRANSFORMER,
     sentences,
 )
 from tests.support.task_models import load_task, write_text_model
@@ -173,37 +167,3 @@ def test_a_pooling_or_layer_is_sentence_transformers_own(tmp_path: Path, name: s
         layer = Layer(kind="layernorm" if is_norm else "dense", name="a", activation=activation)
         answer = client.apply(layer, tokens[0])
     np.testing.assert_allclose(answer, PUBLISHED["answers"][name], atol=1e-6)
-
-
-#: What sentence-transformers 6.2.0 writes and reads: ``config_keys`` of the modules and what older files have in
-#: their place, the arguments of Transformer, and the files of ``BaseModel.save`` with ``_parse_model_config``.
-RELEASED: dict[str, tuple[Fields, str]] = {
-    "modules.json": (MODULE, "idx name path type kwargs"),
-    "config_sentence_transformers.json": (
-        SENTENCES,
-        "model_type __version__ prompts default_prompt_name similarity_fn_name truncate_dim",
-    ),
-    "sentence_bert_config.json": (
-        TRANSFORMER,
-        "transformer_task modality_config module_output_name processing_kwargs unpad_inputs query_length "
-        "document_length query_expansion max_seq_length do_lower_case tokenizer_name_or_path model_name_or_path "
-        "backend model_kwargs processor_kwargs config_kwargs model_args tokenizer_args config_args",
-    ),
-    "Pooling": (
-        MODULES["Pooling"],
-        f"embedding_dimension word_embedding_dimension pooling_mode include_prompt {' '.join(MODES)}",
-    ),
-    "Dense": (
-        MODULES["Dense"],
-        "in_features out_features bias activation_function module_input_name module_output_name use_residual",
-    ),
-    "Dropout": (MODULES["Dropout"], "dropout"),
-    "LayerNorm": (MODULES["LayerNorm"], "dimension"),
-    "Normalize": (MODULES["Normalize"], "module_input_name module_output_name"),
-}
-
-
-@pytest.mark.parametrize("file", RELEASED)
-def test_every_field_of_sentence_transformers_release_is_in_the_table(file: str) -> None:
-    fields, released = RELEASED[file]
-    assert {*released.split()} <= fields.keys()

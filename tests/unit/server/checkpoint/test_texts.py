@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
-from transformers.models.auto import configuration_auto
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from sm.client.tasks.text import Padding
 from sm.errors import CommandError
-from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER, configured_tokenizer, max_length
+from sm.server.checkpoint.texts import configured_tokenizer, max_length
 
 WORDS = "where ada lives in paris Ada <s> </s> <pad> ##s [UNK] [CLS] [SEP] [PAD] [MASK]"
 TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]
@@ -117,33 +112,3 @@ def test_a_text_has_as_many_tokens_as_the_model_has_positions(
     assert max_length(tmp_path, config) == {"max_length": 25}
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
     assert max_length(tmp_path, config) == {"max_length": 20}
-
-
-def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_known() -> None:
-    folder, found = Path(transformers.__file__).parent / "models", set()
-    table = re.compile(r"position_embeddings = nn\.Embedding\(\s*config\.max_position_embeddings")
-    for kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]:
-        for code in (folder / configuration_auto.model_type_to_module_name(kind)).glob("modeling_*.py"):
-            text = code.read_text("utf-8")
-            if "create_position_ids_from_input_ids" in text and table.search(text):
-                found.add(kind)
-    # Of the same files, but without texts; the last reads pictures of pages.
-    others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
-    assert found > others
-    assert found - others <= OFFSET_POSITIONS
-
-
-#: Arguments that transformers makes of the files itself, and hands on to its classes.
-INTERNAL = (
-    "_json_padding _json_truncation _spm_precompiled_charsmap gguf_file merges post_processor tokenizer "
-    "tokenizer_object tokenizer_padding tokenizer_truncation unk_id vocab vocab_file"
-)
-
-
-def test_every_field_that_transformers_tokenizers_read_is_in_the_table() -> None:
-    read = re.compile(r"""kwargs(?:\.(?:pop|get|setdefault)\(|\[)\s*"(\w+)\"""")
-    classes = (PreTrainedTokenizerBase, transformers.PreTrainedTokenizerFast)
-    fields = {name for each in classes for name in read.findall(inspect.getsource(each.__init__))}
-    fields |= set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
-    assert len(fields) > 30
-    assert fields - {*INTERNAL.split()} <= TOKENIZER.keys()

@@ -1,0 +1,149 @@
+"""Each field that the libraries have is in the table of what is obeyed, refused or without effect; a refusal names it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from transformers import GenerationConfig, PretrainedConfig, Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
+from transformers.models.auto import configuration_auto
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from sm.errors import CommandError
+from sm.server.checkpoint.generation_config import GENERATION, generation
+from sm.server.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
+from sm.server.checkpoint.sounds import SOUND, SPEECH, sounds
+from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER
+from tests.support.checkpoint_fields import CONFIG
+
+LIBRARY = Path(transformers.__file__).parent
+#: Arguments that transformers makes of the files itself, and hands on to its classes.
+INTERNAL = (
+    "_json_padding _json_truncation _spm_precompiled_charsmap gguf_file merges post_processor tokenizer "
+    "tokenizer_object tokenizer_padding tokenizer_truncation unk_id vocab vocab_file"
+)
+
+
+def fields_of_pipelines() -> set[str]:
+    read = re.compile(r"\bmodel\.config\.([a-z]\w*)\b(?!\()")
+    return {name for path in LIBRARY.glob("pipelines/*.py") for name in read.findall(path.read_text("utf-8"))}
+
+
+def fields_of_tokenizers() -> set[str]:
+    read = re.compile(r"""kwargs(?:\.(?:pop|get|setdefault)\(|\[)\s*"(\w+)\"""")
+    classes = (PreTrainedTokenizerBase, transformers.PreTrainedTokenizerFast)
+    found = {name for each in classes for name in read.findall(inspect.getsource(each.__init__))}
+    return found | set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES) - {*INTERNAL.split()}
+
+
+def fields_of_speech() -> Collection[str]:
+    return inspect.signature(Wav2Vec2CTCTokenizer.__init__).parameters.keys() - {
+        "self",
+        "vocab_file",
+        "kwargs",
+    }
+
+
+def fields_of_sound() -> Collection[str]:
+    extractor: Any = Wav2Vec2FeatureExtractor()  # type: ignore[no-untyped-call]
+    return extractor.to_dict().keys() | vars(extractor).keys()
+
+
+@pytest.mark.parametrize(
+    ("read", "table"),
+    [
+        (lambda: PretrainedConfig().to_dict().keys() - {"model_type"}, CONFIG),
+        (fields_of_pipelines, CONFIG | GENERATION),
+        (lambda: vars(GenerationConfig()).keys(), GENERATION),  # type: ignore[no-untyped-call]
+        (fields_of_tokenizers, {**TOKENIZER, **dict.fromkeys(INTERNAL.split())}),
+        (fields_of_speech, SPEECH),
+        (fields_of_sound, SOUND),
+        *(
+            (
+                getattr(transformers, f"{name}ImageProcessorPil").valid_kwargs.__annotations__.keys,
+                COMMON | processor.fields,
+            )
+            for name, processor in PROCESSORS.items()
+        ),
+    ],
+)
+def test_every_field_of_transformers_is_in_the_table(
+    read: Callable[[], Collection[str]], table: Collection[str]
+) -> None:
+    found = set(read())
+    assert len(found) > 5
+    assert found <= set(table)
+
+
+def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_known() -> None:
+    found = set()
+    table = re.compile(r"position_embeddings = nn\.Embedding\(\s*config\.max_position_embeddings")
+    for kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]:
+        folder = LIBRARY / "models" / configuration_auto.model_type_to_module_name(kind)
+        for text in (code.read_text("utf-8") for code in folder.glob("modeling_*.py")):
+            if "create_position_ids_from_input_ids" in text and table.search(text):
+                found.add(kind)
+    # Of the same files, but without texts; the last reads pictures of pages.
+    others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
+    assert found > others
+    assert found - others <= OFFSET_POSITIONS
+
+
+GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}
+VIT = {"image_processor_type": "ViTImageProcessor"}
+#: Readers of a folder, by the files that they read.
+READERS: dict[str, Callable[[Path], object]] = {
+    "generation_config.json": lambda folder: generation(folder, {}),
+    "preprocessor_config.json": lambda folder: sounds(folder, is_speech=True),
+    "tokenizer_config.json": lambda folder: sounds(folder, is_speech=True),
+    "pictures": lambda folder: picture_steps(folder, {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "named"),
+    [
+        *(
+            ("generation_config.json", {**GENERATED, name: value}, name)
+            for name, value in {
+                "do_sample": True,
+                "num_beam_groups": 2,
+                "force_words_ids": [[1]],
+                "num_return_sequences": 3,
+                "guidance_scale": 1.5,
+                "stop_strings": ["."],
+                "forced_decoder_ids": [[1, 2]],
+                "penalty_alpha": 0.6,
+                "watermarking_config": {"bias": 2.0},
+                "num_beams": "many",
+                "repetition_penalty": 0,
+                "decoder_start_token_id": [0, 0],
+                "eos_token_id": None,
+            }.items()
+        ),
+        ("preprocessor_config.json", {"feature_extractor_type": "WhisperFeatureExtractor"}, "Whisper"),
+        ("preprocessor_config.json", {"feature_size": 80}, "feature_size"),
+        ("preprocessor_config.json", {"padding_side": "left"}, "padding_side"),
+        ("tokenizer_config.json", {"do_lower_case": True}, "do_lower_case"),
+        ("tokenizer_config.json", {"target_lang": "fra"}, "target_lang"),
+        ("tokenizer_config.json", {"tokenizer_class": "Wav2Vec2PhonemeCTCTokenizer"}, "Phoneme"),
+        ("pictures", {"image_processor_type": "ImageGPTImageProcessor", "clusters": [[0]]}, "ImageGPT"),
+        ("pictures", {**VIT, "pad_size": {"height": 9, "width": 9}}, "pad_size"),
+        ("pictures", {"image_processor_type": "DPTImageProcessor", "size_divisor": 14}, "size_divisor"),
+        ("pictures", {"size": 224}, "image_mean"),
+        ("pictures", {**VIT, "size": "large"}, "preprocessor_config.json"),
+        ("pictures", {"image_processor_type": "CLIPImageProcessor", "resample": 9}, "preprocessor_config.json"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_is_refused_by_its_field(
+    tmp_path: Path, file: str, fields: dict[str, Any], named: str
+) -> None:
+    (tmp_path / ("preprocessor_config.json" if file == "pictures" else file)).write_text(json.dumps(fields))
+    with pytest.raises(CommandError, match=named):
+        READERS[file](tmp_path)
