@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from PIL import Image
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import CommandError
 from trireme_tools.invoke import result_picture
-from trireme_tools.invoke.messages import InvokeRequest
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
 
 
@@ -73,11 +71,6 @@ def test_compressed_run_lengths_of_coco_are_decoded() -> None:
     assert decode_runs(compress_runs(lengths), 100, 200).sum() == 20 + 20 + 1000 + 13_787
 
 
-def test_classes_may_be_rows_of_text() -> None:
-    drawn = draw_result(Classes(row="{score}:{index}:{label}"), ["0.7:3:a:b", "0.3:1:c"], grey_png())
-    assert drawn.shape[0] > 100
-
-
 @pytest.mark.parametrize(
     ("kind", "result", "named"),
     [
@@ -85,8 +78,8 @@ def test_classes_may_be_rows_of_text() -> None:
         (None, {"x": 1}, "client"),
         (Boxes(), {"x": 1}, "boxes"),
         (Boxes(), [{"label": "cat"}], "Boxes"),
-        (Classes(row="{score}:{label}"), ["none"], "'none'.*'{score}:{label}'"),
-        (Masks(), [{"mask": {"size": [1, 2], "counts": [2]}}], "2 by 1.* 200 by 100"),
+        (Classes(row="{score}:{label}"), ["none"], "'none'"),
+        (Masks(), [{"mask": {"size": [1, 2], "counts": [2]}}], "2 by 1"),
         (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "mask"),
     ],
 )
@@ -103,12 +96,3 @@ def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result()
     assert result_picture.guess_kind({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
     assert result_picture.guess_kind([{"label": "cat", "score": 1}]) == Classes()
     assert result_picture.guess_kind([1, 2]) is None
-
-
-def test_parameters_are_sent_as_attributes_of_a_picture_or_added_to_json() -> None:
-    request = InvokeRequest(b"x", "image/png", model="yolov5").with_parameters({"format": "detections"})
-    assert request.attributes == "modelname=yolov5;format=detections"
-    body = json.dumps({"payload": {}, "parameters": {"format": "rows"}}).encode()
-    assert InvokeRequest(body, "application/json").with_parameters({"format": "x", "k": 1}).body == (
-        b'{"payload": {}, "parameters": {"format": "rows", "k": 1}}'
-    )

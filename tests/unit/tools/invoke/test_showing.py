@@ -17,9 +17,6 @@ from trireme_tools.invoke.showing import format_reply
     [
         ("audio/wav", "speech.wav"),
         ("audio/ogg; codecs=opus", "speech.ogg"),
-        ("audio/mpeg", "speech.mp3"),
-        ("video/mp4", "speech.mp4"),
-        ("application/pdf", "speech.pdf"),
         ("image/webp", "speech.webp"),
         ("application/octet-stream", "speech.bin"),
     ],
