@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import python_instances, shared_bytes, temporary_folder
+from sm.run_state import python_instances, temporary_folder
 from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
@@ -65,14 +64,6 @@ def test_a_temporary_folder_that_nginx_or_a_socket_cannot_use_is_replaced(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", folder)
     assert temporary_folder() == Path(folder if folder == "/var/tmp/ä" else "/tmp")
-
-
-def test_by_default_a_third_of_the_free_shared_memory_is_divided_among_the_workers(tmp_path: Path) -> None:
-    settings = replace(Settings(), workers=2, triton_shm_default=2**20)
-    filesystem = os.statvfs(tmp_path)
-    free = filesystem.f_bavail * filesystem.f_frsize
-    models = write_repository(tmp_path / "models", "a", "b", python=True)
-    assert shared_bytes(settings, models, tmp_path) == pytest.approx((free - 2 * 2**20) / 6, rel=0.05)
 
 
 def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.show_settings import table
 from sm.errors import StartError
 from sm.settings import HERE, Settings, find_misspelled, help_texts, names_of, user_cache
 
@@ -82,15 +81,6 @@ def test_the_body_limit_in_bytes_wins_over_the_one_in_megabytes() -> None:
     assert Settings.read({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}).max_body == 6 * 2**20
     environment = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6", "SAGEMAKER_MAX_REQUEST_SIZE": "1000"}
     assert Settings.read(environment).max_body == 1000
-
-
-def test_the_table_shows_where_a_value_came_from() -> None:
-    rows = {row["name"].split()[0]: row for row in table({"MODEL_SERVER_WORKERS": "3"})}
-    assert len(rows) == len(FIELDS)
-    workers = rows["SAGEMAKER_MODEL_SERVER_WORKERS"]
-    assert (workers["value"], workers["source"]) == ("3", "MODEL_SERVER_WORKERS")
-    port = rows["SAGEMAKER_BIND_TO_PORT"]
-    assert (port["value"], port["source"]) == ("8080", "default")
 
 
 @pytest.mark.parametrize(

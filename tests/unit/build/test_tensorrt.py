@@ -52,22 +52,6 @@ def plan(folder: Path, **changes: Any) -> Plan:
     return Plan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
 
 
-def test_standin_plan_and_timing_cache_are_written(tmp_path: Path) -> None:
-    tiny_plan = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
-    assert plans.build_with_package(tiny_plan, fake_tensorrt()) == "10.13.3"
-    assert tiny_plan.file.read_bytes() == b"plan"
-    assert (tmp_path / "times").read_bytes() == b"times"
-
-
-def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
-    trt, flags = fake_tensorrt(), list[str]()
-    trt.config.set_flag = flags.append
-    trt.config.create_builder_config = lambda: trt.config
-    compatible = plan(tmp_path, version_compatible=True, hardware_compatibility="ampere+")
-    plans.build_with_package(compatible, trt)
-    assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
-
-
 def test_no_plan_is_built_where_no_gpu_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/unit/repository/test_gpu_driver.py has the rule."""
     monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))

@@ -18,10 +18,3 @@ def test_without_the_tools_an_error_says_what_needs_them_and_how_to_install_them
     monkeypatch.setitem(sys.modules, "trireme_tools.build", None)
     with pytest.raises(CommandError, match=f"--source mine .*{re.escape(DEVELOPER_MACHINE)}"):
         part_of_tools("build.exporting", "--source mine")
-
-
-def test_a_library_that_a_part_lacks_is_named_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "trireme_tools.build.exporting")
-    monkeypatch.setitem(sys.modules, "sm.build.accuracy", None)
-    with pytest.raises(ModuleNotFoundError, match="accuracy"):
-        part_of_tools("build.exporting", "--source mine")

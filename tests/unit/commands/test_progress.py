@@ -45,18 +45,3 @@ def test_on_a_terminal_a_bar_moves_and_one_line_remains(monkeypatch: pytest.Monk
     assert "━" in text
     assert re.search(r"fetching … ━+.* \d\.0 MB of 10\.0 MB, \d\.\d s", text)
     assert re.search(r"fetching … 10\.0 MB, \d\.\d s\n$", text)
-
-
-def test_on_a_terminal_a_message_during_a_step_is_kept() -> None:
-    stream = Terminal()
-    shown_progress = Progress(stream)
-    with shown_progress.step("fetching"):
-        shown_progress.say("[b] is not markup")
-    assert "[b] is not markup\n" in stream.getvalue()
-
-
-def test_a_step_that_fails_says_so() -> None:
-    stream = io.StringIO()
-    with pytest.raises(KeyError), Progress(stream).step("converting"):
-        raise KeyError
-    assert re.fullmatch(r"converting … \d\.\d s, not finished\n", stream.getvalue())

@@ -10,7 +10,6 @@ from rich.console import Console
 from sm.commands.top import show
 
 IDLE: dict[str, Any] = {"answers": {}, "p50_ms": None, "p95_ms": None, "p99_ms": None, "queue": 0}
-BUSY = {"answers": {"2xx": 540, "5xx": 60}, "p50_ms": 12.34, "p95_ms": 99.0, "p99_ms": 2500.0, "queue": 4}
 
 
 def printed_words(models: list[dict[str, Any]], recent: dict[str, Any], **box: Any) -> list[list[str]]:
@@ -48,12 +47,6 @@ def test_models_are_listed_with_what_they_are_the_last_used_first() -> None:
         ["used", "1", "3f2a91bc", "openvino", "bf16", "/models", "ready", "5.1", "MB", clock],
         ["idle", "1", "-", "/models", "ready", "0", "B", "-"],
     ]
-
-
-def test_the_requests_of_the_last_minute_are_listed_also_of_an_unloaded_model() -> None:
-    lines = printed_words([], {"unloaded": {**BUSY, "threads": 2, "stages_ms": {}}})
-    numbers = ["10.0", "12.3", "ms", "99", "ms", "2.5", "s", "60", "2", "4"]
-    assert ["unloaded", *numbers] in lines
 
 
 def test_the_header_says_why_the_box_is_not_ready() -> None:

@@ -190,12 +190,6 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_rem
     assert setup.staged() == []
 
 
-def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(setup: LoaderSetup) -> None:
-    setup.triton = HangingTriton(model_states={"a": "LOADING"})
-    with pytest.raises(Conflict):
-        setup.loader(namespaced=False).load("a", setup.platform.write_flat("a", multiplying_model()))
-
-
 @pytest.mark.parametrize("kind", ["gone", "file", "loop"])
 def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
     setup: LoaderSetup, kind: str, monkeypatch: pytest.MonkeyPatch

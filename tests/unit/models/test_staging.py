@@ -53,15 +53,3 @@ def test_a_model_whose_files_are_gone_is_not_complete(
     assert not is_complete(folder)
     with pytest.raises(BadInput):
         staging.touch("a")
-
-
-def test_removing_leaves_nothing_and_does_not_touch_the_archive(
-    staging: Staging, archive: Archive, tmp_path: Path
-) -> None:
-    names = {"a": "a", "all": "hash"}
-    staging.add(archive, names)
-    staging.create_view(archive, "id")
-    staging.remove(names, "id")
-    assert list((tmp_path / "repository").iterdir()) == list((tmp_path / "views").iterdir()) == []
-    assert (archive.models["a"].folder / "1" / "model.py").is_file()
-    staging.remove(names, "id")

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sm import hardware
 from sm.errors import BadInput, Conflict
 from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
 from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
-from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
-from tests.support.boxes import wait_until
 from tests.support.model_archives import chain_config, multiplying_model
 
 
@@ -137,26 +131,6 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
 
 
-def test_an_answer_that_a_worker_is_still_writing_is_not_read(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    versions, loader = make()
-    change(tmp_path)
-    versions.update("cats")
-    monkeypatch.setattr(hardware, "children", lambda _: {7})
-    (tmp_path / "state.json").write_text(json.dumps({"processes": {"data": {"pid": 1}}}))
-    folder = tmp_path / "prepared" / "new"
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(loader.prepare, LoadRecord("cats@new", "", "new", "", {}))
-        wait_until(folder.is_dir, description="the folder of the answers")
-        (folder / "7.1").write_text("half a sent")
-        time.sleep(3 * POLL_S)
-        assert not waiting.done()
-        (folder / "7.1").write_text("")
-        (folder / "7.1").rename(folder / "7")
-        waiting.result(10)
-
-
 TENTH = Canary(10, False, 0.0)
 
 
@@ -177,23 +151,6 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make
     assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new", {})
     with pytest.raises(Conflict):
         versions.roll_back("cats", "no")
-
-
-def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane(
-    make: Make, tmp_path: Path
-) -> None:
-    versions, loader = make()
-    change(tmp_path)
-    versions.update("cats", TENTH)
-    versions.roll_back("cats", "it is slow")
-    (reason,) = versions.failures.values()
-    assert "it is slow" in reason
-    assert loader.records.read().records["cats"].id == "first-cats"
-    again, loader = make()
-    again.look()
-    again.look()
-    assert (loader.loads, again.failures) == ([], {"cats": reason})
-    assert again.update("cats") == "serves"
 
 
 def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_meanwhile(

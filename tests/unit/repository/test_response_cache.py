@@ -55,10 +55,6 @@ def test_a_model_whose_requests_may_have_one_key_is_refused(
     assert is_refused(tmp_path, config) is refused
 
 
-def test_no_model_gets_the_cache_where_there_is_none(tmp_path: Path) -> None:
-    assert is_refused(tmp_path, f"{inputs('3')} {OUTPUT}", has_cache=False)
-
-
 def test_an_ensembles_step_with_several_outputs_is_refused(tmp_path: Path) -> None:
     two = 'output [{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "z" data_type: TYPE_FP32 dims: [ 1 ] }]'
     for name, outputs in (("one", OUTPUT), ("two", two), ("alone", two)):

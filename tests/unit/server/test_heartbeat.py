@@ -7,22 +7,12 @@ import threading
 from sm.server.worker import keep_heartbeat
 
 
-def heartbeat_threads(name: str = "heartbeat") -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == name]
-
-
-def test_heartbeats_are_sent_until_stopped() -> None:
+def test_heartbeats_are_sent_until_stopped_or_the_time_limit() -> None:
     beats = threading.Semaphore(0)
     stop = keep_heartbeat(beats.release, seconds=60, interval_s=0.01)
+    keep_heartbeat(lambda: None, seconds=0.05, interval_s=0.01)
     assert all(beats.acquire(timeout=10) for _ in range(3))
     stop()
-    for thread in heartbeat_threads():
+    for thread in [thread for thread in threading.enumerate() if thread.name == "heartbeat"]:
         thread.join(10)
-    assert not heartbeat_threads()
-
-
-def test_heartbeats_end_after_the_time_limit() -> None:
-    keep_heartbeat(lambda: None, seconds=0.05, interval_s=0.01)
-    for thread in heartbeat_threads():
-        thread.join(10)
-    assert not heartbeat_threads()
+        assert not thread.is_alive()

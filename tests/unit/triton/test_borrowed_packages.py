@@ -56,13 +56,3 @@ def test_a_models_own_package_is_found_first_though_its_folder_is_added_later(
     # Two versions of a package are never mixed.
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("engine_of_both.part")
-
-
-def test_a_process_that_is_not_tritons_gets_nothing(
-    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_package(folders[0], "engine_of_box", "1.0")
-    monkeypatch.delenv(VARIABLE)
-    borrowed_packages.install()
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("engine_of_box")

@@ -9,7 +9,7 @@ import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.invocation import Invocation
-from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, Kind, Plans
+from sm.triton.inference_plan import MAX_OVERFLOWS, Kind, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
 
@@ -28,15 +28,6 @@ def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
     kind.record_overflow()
     kind.learn({"y": 100})
     assert kind.predict(OPEN_OUTPUT, 1) == {}
-
-
-def test_the_oldest_request_kinds_are_forgotten() -> None:
-    plans = Plans()
-    first, second = kind_of(plans, 0), kind_of(plans, 1)
-    for size in range(2, MAX_REQUEST_KINDS + 1):
-        kind_of(plans, size)
-    assert kind_of(plans, 1) is second
-    assert kind_of(plans, 0) is not first
 
 
 def test_a_model_that_was_replaced_is_learnt_again() -> None:

@@ -45,19 +45,6 @@ def test_a_script_gets_the_defaults_of_its_models_library(module: str, name: str
     assert type(choose_defaults(model_of_library(module, name))) is expected
 
 
-@pytest.mark.parametrize(
-    ("imports", "expected"),
-    [(("torch.nn",), PyTorchDefaults), (("torch", "transformers"), Defaults), ((), Defaults)],
-)
-def test_a_script_with_its_own_model_class_gets_the_defaults_of_its_imports(
-    imports: tuple[str, ...], expected: type
-) -> None:
-    script = ModuleType("inference")
-    for name in imports:
-        setattr(script, name.replace(".", "_"), ModuleType(name))
-    assert type(choose_defaults({"net": 1}, script)) is expected
-
-
 def test_without_model_fn_and_torchscript_the_start_fails(tmp_path: Path) -> None:
     functions = ScriptFunctions(ModuleType("inference"))
     with pytest.raises(StartError, match="model_fn"):

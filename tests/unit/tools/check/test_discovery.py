@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from sm.client import TensorClient, TextPayload, Triton
-from sm.errors import CommandError
 from sm.plugins.loading import ClientSource
 from sm.settings import Settings
 from trireme_tools.check.discovery import choose_models
@@ -53,9 +52,3 @@ def test_a_model_is_found_by_its_name_an_alias_or_the_parameter_that_names_the_c
 ) -> None:
     folder = write_repository(tmp_path / "models", model, client)
     assert chosen_models(folder, tmp_path) == (folder, model)
-
-
-def test_the_error_for_a_missing_model_says_where_it_was_searched(tmp_path: Path) -> None:
-    folder = write_repository(tmp_path / "models", "other")
-    with pytest.raises(CommandError, match=f"words.* {folder}"):
-        chosen_models(folder, tmp_path)

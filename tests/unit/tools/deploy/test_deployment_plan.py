@@ -19,16 +19,6 @@ def variant(url: str = ARCHIVE, **fields: Any) -> dict[str, Any]:
     return dict(configuration["ProductionVariants"][0])
 
 
-@pytest.mark.parametrize(
-    ("url", "mme", "member"),
-    [(ARCHIVE, False, "ModelDataUrl"), (PREFIX, False, "ModelDataSource"), (PREFIX, True, "ModelDataUrl")],
-)
-def test_models_are_named_as_their_kind_needs_it(url: str, mme: bool, member: str) -> None:
-    container = Plan("ships", "image", ModelData(url), ROLE, mme=mme).model()["PrimaryContainer"]
-    assert [name for name in container if name.startswith("ModelData")] == [member]
-    assert model_data.url_of(container) == url
-
-
 def test_a_shadow_with_files_has_no_archive_of_production() -> None:
     container = {"Image": "image", "ModelDataUrl": ARCHIVE, "Environment": {"A": "1"}}
     replaced = model_data.replace(container, PREFIX)
