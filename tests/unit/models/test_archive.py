@@ -1,4 +1,4 @@
-"""Reading an archive: its models, the entry that requests call, and what is refused."""
+"""An archive: its models, the entry that requests call, what is refused, and its files under the names that Triton uses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from sm.errors import BadInput
 from sm.models.archive_layout import Archive, resolve_folder
+from sm.models.staging import Staging, is_complete
 from sm.repository.machine import Machine
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
@@ -188,3 +189,41 @@ def test_errors_name_files_by_the_path_that_the_platform_uses(
         Archive.read(copy, url)
     assert f"{url}/config.pbtxt" in str(caught.value)
     assert str(copy) not in str(caught.value)
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    (tmp_path / "repository").mkdir()
+    return Staging(tmp_path / "repository", tmp_path / "views")
+
+
+@pytest.fixture
+def archive(platform: ArchiveFolder) -> Archive:
+    return read_archive(platform, platform.write_nested("hash", {"a": MODEL, "all": chain_config("a")}))
+
+
+@pytest.fixture
+def flat(platform: ArchiveFolder) -> Path:
+    return Path(platform.write_flat("flat"))
+
+
+def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
+    staging: Staging, flat: Path
+) -> None:
+    (flat / "config.pbtxt").write_text('name: "resnet"\n' + (flat / "config.pbtxt").read_text())
+    view = staging.create_view(Archive.read(flat, flat), "id")
+    assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
+    assert (view / "resnet" / "1" / "model.py").is_file()
+
+
+def test_a_model_whose_files_are_gone_is_not_complete(
+    staging: Staging, archive: Archive, tmp_path: Path
+) -> None:
+    staging.add(archive, {"a": "a", "all": "hash"})
+    folder = tmp_path / "repository" / "a"
+    staging.touch("a")
+    assert is_complete(folder)
+    (archive.models["a"].folder / "1" / "model.py").unlink()
+    assert not is_complete(folder)
+    with pytest.raises(BadInput):
+        staging.touch("a")

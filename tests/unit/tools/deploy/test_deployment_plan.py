@@ -1,12 +1,16 @@
-"""A plan's arguments for SageMaker: where the models are, and the defaults of a variant."""
+"""A plan's arguments for SageMaker: where the models are, the defaults of a variant, its alarms."""
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
-from trireme_tools.deploy import model_data
+from sm.control.embedded_metrics import METRICS
+from sm.settings import EMF_NAMESPACE, Settings
+from trireme_tools.deploy import deploy_arguments, model_data
+from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms
 from trireme_tools.deploy.deployment_plan import Plan, Serverless
 from trireme_tools.deploy.model_data import ModelData
 
@@ -46,3 +50,24 @@ def test_requests_go_to_the_instance_with_the_fewest_where_sagemaker_routes(
 )
 def test_a_start_may_take_as_long_as_the_models_are_large(size: int, seconds: int | None) -> None:
     assert model_data.start_timeout(size) == seconds
+
+
+def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
+    box_alarms = BoxAlarms(2.0, 750.0)
+    box = Settings.read(box_alarms.environment("ships"))
+    rate, p99 = box_alarms.alarms("ships", box_alarms.environment("ships"))
+    assert box.emf == "on"
+    common = {"Namespace": EMF_NAMESPACE, "Dimensions": [{"Name": "Endpoint", "Value": box.endpoint_name}]}
+    metrics = [query["MetricStat"]["Metric"] for query in rate["Metrics"] if "MetricStat" in query]
+    metrics.append({name: p99[name] for name in ("Namespace", "Dimensions", "MetricName")})
+    assert metrics == [{**common, "MetricName": name} for name in ("Errors", "Requests", "Latency")]
+    assert {metric["MetricName"] for metric in metrics} == {metric["Name"] for metric in METRICS}
+    assert (rate["Threshold"], p99["Threshold"]) == (2.0, 750.0)
+    assert [alarm["AlarmName"] for alarm in (rate, p99)] == [f"ships-{ending}" for ending in ALARM_SUFFIXES]
+
+
+@pytest.mark.parametrize("text", ["1", "0:100", "101:100", "1:0", "a:b", "nan:1", "1:nan", "1:inf", ""])
+def test_invalid_limits_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="MS"):
+        deploy_arguments.alarm_limits(text)
+    assert deploy_arguments.alarm_limits("0.5:2000") == BoxAlarms(0.5, 2000.0)

@@ -1,4 +1,4 @@
-"""Which SageMaker host runs which image: number of GPUs, host image, driver, compute capability."""
+"""Which SageMaker host runs which image: number of GPUs, host image, driver, compute capability, processor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from sm.errors import CommandError
 from trireme_tools.deploy import gpu_hosts
 from trireme_tools.deploy.gpu_hosts import check, choose_ami, gpus, known_amis
+from trireme_tools.deploy.preflight import check_architecture
 
 ACCOUNT = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 OWN = f"{ACCOUNT}/trireme:0.1.0-3f2c9a1b7d04"
@@ -108,3 +109,23 @@ def test_the_tables_own_base_is_the_dockerfiles() -> None:
     dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
     (release,) = re.findall(r"^ARG BASE_IMAGE=\S+:(\d\d\.\d\d)-py3$", dockerfile, re.MULTILINE)
     assert gpu_hosts.TABLE["own_base"] == release
+
+
+REPOSITORY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme"
+
+
+@pytest.mark.parametrize(
+    ("tag", "instance_type", "platform"),
+    [
+        (":0.1.0-3f2c9a1b7d04-cpu", "ml.c7g.xlarge", "linux/arm64"),
+        (":0.1.0-3f2c9a1b7d04-cpu-arm64", "ml.m5.xlarge", "linux/amd64"),
+        (":0.1.0-3f2c9a1b7d04-arm64-models-0123456789ab", "ml.g5.xlarge", "linux/amd64"),
+        # Others are left to AWS.
+        (":0.1.0-3f2c9a1b7d04-cpu-arm64", "ml.c7g.xlarge", ""),
+        (":0.1.0-3f2c9a1b7d04-cpu-amd64", "ml.g4dn.xlarge", ""),
+        ("", "ml.m5.xlarge", ""),
+    ],
+)
+def test_an_image_for_the_other_processor_is_refused(tag: str, instance_type: str, platform: str) -> None:
+    with pytest.raises(CommandError, match=f"--platform {platform}") if platform else nullcontext():
+        check_architecture(REPOSITORY + tag, instance_type)

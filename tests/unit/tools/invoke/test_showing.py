@@ -1,14 +1,22 @@
-"""``sm invoke`` names the file of an answer by its content type."""
+"""``sm invoke`` writes files by their content type, and draws results on their picture."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pybase64
 import pytest
+from PIL import Image
 
+from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
+from sm.errors import CommandError
+from trireme_tools.invoke import result_picture
 from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.result_picture import decode_runs, draw_result
 from trireme_tools.invoke.showing import format_reply
 
 
@@ -33,3 +41,85 @@ def test_files_within_a_list_are_written_too(tmp_path: Path) -> None:
     text = "\n".join(format_reply(Reply(200, "application/json", body), "speech", tmp_path))
     assert {file.name for file in tmp_path.iterdir()} == {"speech.wav", "speech-2.wav"}
     assert "speech-2.wav" in text
+
+
+def grey_png(width: int = 200, height: int = 100) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), (128, 128, 128)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def changed_pixels(kind: ResultKind, result: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which pixels the drawing changes."""
+    return np.asarray((draw_result(kind, result, grey_png()) != 128).any(axis=2))
+
+
+def test_a_box_is_drawn_from_pixels_or_relative_coordinates() -> None:
+    from_pixels = changed_pixels(Boxes(), [{"label": "cat", "score": 0.9, "box": [20, 40, 120, 90]}])
+    box = {"x1": 0.1, "y1": 0.4, "x2": 0.6, "y2": 0.9}
+    from_shares = changed_pixels(
+        Boxes(items="found", relative=True), {"found": [{"label": "cat", "score": 0.9, "box": box}]}
+    )
+    assert np.array_equal(from_pixels, from_shares)
+    assert from_pixels[89, 20:120].all()
+    assert not from_pixels[91:].any()
+
+
+def test_a_mask_is_drawn_from_run_lengths_or_a_png() -> None:
+    mask = np.zeros((100, 200), bool)
+    mask[10:30, 50:80] = True
+    columns = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.ravel(), [0]])))
+    runs = [int(run) for run in np.diff(np.concatenate([[0], columns, [mask.size]]))]
+    buffer = io.BytesIO()
+    Image.fromarray(mask).save(buffer, "PNG")
+    png = pybase64.b64encode(buffer.getvalue()).decode()
+    for encoded_mask in ({"size": [100, 200], "counts": runs}, {"image": png, "content_type": "image/png"}):
+        assert np.array_equal(
+            changed_pixels(Masks(), [{"label": "cat", "score": 1, "mask": encoded_mask}]), mask
+        )
+
+
+def compress_runs(lengths: list[int]) -> str:
+    """Compress run lengths as COCO does: differences to the run two before, from the fourth on, in 5-bit characters."""
+    characters = []
+    for index, length in enumerate(lengths):
+        remaining = length - (lengths[index - 2] if index > 2 else 0)
+        has_more = True
+        while has_more:
+            bits, remaining = remaining & 0x1F, remaining >> 5
+            has_more = remaining != (-1 if bits & 0x10 else 0)
+            characters.append(chr(48 + bits + (0x20 if has_more else 0)))
+    return "".join(characters)
+
+
+def test_compressed_run_lengths_of_coco_are_decoded() -> None:
+    lengths = [5010, 20, 80, 20, 80, 1000, 3, 13_787]
+    assert np.array_equal(decode_runs(compress_runs(lengths), 100, 200), decode_runs(lengths, 100, 200))
+    assert decode_runs(compress_runs(lengths), 100, 200).sum() == 20 + 20 + 1000 + 13_787
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "named"),
+    [
+        (Text(), "a text", "Text"),
+        (None, {"x": 1}, "client"),
+        (Boxes(), {"x": 1}, "boxes"),
+        (Boxes(), [{"label": "cat"}], "Boxes"),
+        (Classes(row="{score}:{label}"), ["none"], "'none'"),
+        (Masks(), [{"mask": {"size": [1, 2], "counts": [2]}}], "2 by 1"),
+        (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "mask"),
+    ],
+)
+def test_a_result_that_does_not_fit_its_kind_is_one_error(
+    kind: ResultKind | None, result: Any, named: str
+) -> None:
+    with pytest.raises(CommandError, match=named):
+        draw_result(kind, result, grey_png())
+
+
+def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result() -> None:
+    assert result_picture.parse_kind(Boxes(items="found").describe()) == Boxes(items="found")
+    assert result_picture.parse_kind({"kind": "hologram"}) is None
+    assert result_picture.guess_kind({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
+    assert result_picture.guess_kind([{"label": "cat", "score": 1}]) == Classes()
+    assert result_picture.guess_kind([1, 2]) is None

@@ -1,4 +1,4 @@
-"""Scripts import the modules beside them by plain names; several code folders live in one process."""
+"""Scripts import the modules beside them and the toolkit's by their names; several code folders live in one process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from sm.plugins.toolkit import code_imports
-from sm.plugins.toolkit.code_imports import plain_names
+from sm.plugins.toolkit.code_imports import STAND_IN, plain_names
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +101,29 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert [import_words(second), import_words(first)] == [["b"] * 3, ["a"] * 3]
     code_imports.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
+
+
+PACKAGE = "sagemaker_inference"
+
+
+@pytest.fixture(autouse=True)
+def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(STAND_IN)
+    yield
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+
+
+def test_every_form_of_import_works() -> None:
+    script = ModuleType("script")
+    exec(
+        "import sagemaker_inference.environment\n"
+        "import sagemaker_inference.errors as errors\n"
+        "from sagemaker_inference import content_types, logging\n"
+        "from sagemaker_inference.encoder import encode\n"
+        "class Handler(sagemaker_inference.default_inference_handler.DefaultInferenceHandler): pass\n",
+        vars(script),
+    )
+    assert script.sagemaker_inference.environment.Environment().module_name == "inference"
+    assert script.Handler().default_input_fn("[1]", script.content_types.JSON).tolist() == [1]
+    assert issubclass(script.errors.UnsupportedFormatError, Exception)

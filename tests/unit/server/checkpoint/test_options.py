@@ -1,4 +1,4 @@
-"""What ``generation_config.json`` says becomes the options of a text that is generated."""
+"""What the files of generated text, of sound and of speech say becomes the options of their tasks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 
 from sm.server.checkpoint.generation_config import generation
+from sm.server.checkpoint.sounds import sounds
 
 ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1}
 
@@ -38,3 +40,17 @@ def test_a_rule_comes_into_the_options(tmp_path: Path, fields: dict[str, Any], e
 def test_without_the_file_the_configuration_has_the_rules(tmp_path: Path) -> None:
     options = generation(tmp_path, {**ENDS, "num_beams": 2, "hidden_size": 8})
     assert options == {"start": 0, "end": [1], "rules": {"num_beams": 2}}
+
+
+def test_what_transformers_saves_by_itself_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"<pad>": 0, "|": 1, "a": 2, "<unk>": 3}))
+    Wav2Vec2FeatureExtractor(sampling_rate=8000, do_normalize=False).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json")).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    expected = {"rate": 8000, "normalise": False, "blank": "<pad>", "delimiter": "|"}
+    assert sounds(tmp_path, is_speech=True) == expected
+
+
+def test_the_file_of_a_whole_processor_counts_too(tmp_path: Path) -> None:
+    extractor = {"sampling_rate": 8000, "do_normalize": False}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
+    assert sounds(tmp_path, is_speech=False) == {"rate": 8000, "normalise": False}

@@ -1,0 +1,67 @@
+"""Pages list every page of the site, public name, alert and field of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import yaml
+
+import sm.server.checkpoint
+from sm.client import __all__
+from sm.server.checkpoint.files import Field
+from sm.settings import HERE
+from tests.support.checkpoint_fields import PAGE, TABLES, with_tables
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"(?:file|root): (\S+)", (HERE / "docs/_site/contents.yml").read_text()))
+    paths = [*HERE.glob("docs/*.md"), *HERE.glob("docs/*/*.md"), *HERE.glob("bench/reports/*.md")]
+    pages = {str(page.relative_to(HERE).with_suffix("")) for page in paths}
+    assert len(pages) > 30
+    assert pages - listed == set(), "add it to docs/_site/contents.yml"
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    page = (HERE / "docs/clients/api.rst").read_text()
+    assert [name for name in __all__ if f" sm.client.{name}\n" not in page] == []
+
+
+EXAMPLE = HERE / "examples" / "monitoring"
+COMPOSE: dict[str, Any] = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
+METRICS_PAGE = (HERE / "docs/run/metrics.md").read_text()
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    for service in COMPOSE["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_the_page_lists_every_alert() -> None:
+    [group] = yaml.safe_load((EXAMPLE / "alerts.yml").read_text())["groups"]
+    alerts = [rule["alert"] for rule in group["rules"]]
+    assert re.findall(r"^\| `(Trireme\w+)` \|", METRICS_PAGE, re.MULTILINE) == alerts
+
+
+def test_the_page_has_todays_fields() -> None:
+    assert with_tables(PAGE.read_text()) == PAGE.read_text(), (
+        "update it: python -m tests.support.checkpoint_fields"
+    )
+
+
+def test_no_table_of_the_code_is_missing_on_the_page() -> None:
+    shown = [row for table in TABLES.values() for row in table.items()]
+    (folder,) = map(type(PAGE), sm.server.checkpoint.__path__)
+    found = 0
+    for path in folder.glob("[!_]*.py"):
+        for table in vars(import_module(f"sm.server.checkpoint.{path.stem}")).values():
+            if (
+                isinstance(table, Mapping)
+                and table
+                and all(isinstance(each, Field) for each in table.values())
+            ):
+                found += 1
+                assert all(row in shown for row in table.items()), path
+    assert found >= 5
