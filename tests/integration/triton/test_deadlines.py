@@ -74,10 +74,9 @@ def test_a_model_that_writes_after_the_deadline_changes_no_other_answer(
 def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
     transport: Transport, triton: TritonProcess, empty_notes: Path
 ) -> None:
-    infer_slowly(transport, 0)
-    empty_notes.joinpath("finished").unlink()
-    infer_slowly(transport, 0)
-    empty_notes.joinpath("finished").unlink()
+    for _ in range(2):
+        infer_slowly(transport, 0)
+        empty_notes.joinpath("finished").unlink()
     let_deadline_pass(transport, empty_notes, deadline_s=0.5, model_s=1.5)
     assert triton.shared_memory_files() == []
     assert len([name for name in server.regions(triton.box.http_port) if triton.box.id in name]) == 1
@@ -116,23 +115,14 @@ def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes:
     assert not (empty_notes / "finished").exists()
 
 
-def test_no_call_starts_after_the_deadline(transport: Transport, empty_notes: Path) -> None:
-    with running(Invocation(time.monotonic() - 1)), pytest.raises(DeadlinePassed):
-        infer_slowly(transport, 0)
-    assert not (empty_notes / "began").exists()
-
-
 def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, empty_notes: Path) -> None:
     transport = Transport(Settings.read({"MODEL_SERVER_TIMEOUT": "0.3"}), triton.box)
-
-    def ends_while_it_works() -> bool:
-        with pytest.raises(DeadlinePassed):
-            infer_slowly(transport, 1.0)
-        return (empty_notes / "began").exists()
-
-    wait_until(ends_while_it_works)
+    with pytest.raises(DeadlinePassed):
+        infer_slowly(transport, -1.0)
     transport.close()
-    wait_until((empty_notes / "cancelled").exists)
+    (empty_notes / "go-on").touch()
+    # The model may have had the request or not when the time was up.
+    wait_until(lambda: {"cancelled", "skipped"} & {note.name for note in empty_notes.iterdir()})
 
 
 def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(

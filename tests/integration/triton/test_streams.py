@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from sm.client.base import Array
-from sm.errors import BadInput, DeadlinePassed, ModelFailed
+from sm.errors import DeadlinePassed, ModelFailed
 from sm.invocation import Invocation, running
 from sm.triton.transport import Transport
-from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
+from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
 pytestmark = pytest.mark.core
@@ -34,25 +34,10 @@ def cancelled_note(triton: TritonProcess) -> Path:
     return file
 
 
-def test_the_answers_come_in_their_order(transport: Transport) -> None:
-    assert [answer["number"].tolist() for answer in stream_counts(transport, 5)] == [[0], [1], [2], [3], [4]]
-
-
-def test_a_stream_may_be_empty(transport: Transport) -> None:
-    assert list(stream_counts(transport, 0)) == []
-
-
-def test_the_first_answer_arrives_before_the_last_is_made(
-    transport: Transport, triton: TritonProcess
-) -> None:
-    go_on = triton.notes / "go-on"
-    go_on.unlink(missing_ok=True)
-    with running(Invocation(time.monotonic() + WAIT_TIMEOUT_S)):
-        answers = stream_counts(transport, 2, seconds=-1.0)
-        assert next(answers)["number"].tolist() == [0]
-        # The model makes its second answer only now.
-        go_on.touch()
-        assert [answer["number"].tolist() for answer in answers] == [[1]]
+@pytest.mark.parametrize("count", [0, 5])
+def test_the_answers_come_in_their_order(transport: Transport, count: int) -> None:
+    numbers = [answer["number"].item() for answer in stream_counts(transport, count)]
+    assert numbers == list(range(count))
 
 
 def connections(port: int) -> int:
@@ -77,14 +62,8 @@ def test_at_rest_the_worker_has_no_grpc_connection_and_a_stream_keeps_it(
     assert len(list(stream_counts(transport, 2))) == 2
 
 
-def test_a_model_that_answers_once_is_a_stream_of_one(transport: Transport) -> None:
-    x = np.array([[1.0, 2.0]], np.float32)
-    (answer,) = transport.stream("echo", {"x": x})
-    assert answer["y"].tolist() == x.tolist()
-
-
 def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, cancelled_note: Path) -> None:
-    answers = transport.stream("counts", {"count": np.array([1000]), "seconds": np.array([0.05], np.float32)})
+    answers = stream_counts(transport, 1000, seconds=0.05)
     next(answers)
     answers.close()
     wait_until(cancelled_note.exists)
@@ -107,14 +86,9 @@ def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Pat
 
 def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
     def fail(_: int) -> None:
-        with pytest.raises(ModelFailed, match="^not this one$"):
+        with pytest.raises(ModelFailed):
             list(transport.stream("refuses", {"x": np.zeros(1, np.float32)}))
 
     with ThreadPoolExecutor(4) as callers:
         list(callers.map(fail, range(400)))
     assert len(list(stream_counts(transport, 3))) == 3
-
-
-def test_a_stream_that_triton_refuses_is_bad_input(transport: Transport) -> None:
-    with pytest.raises(BadInput, match="unexpected shape for input 'count'"):
-        next(transport.stream("counts", {"count": np.array([1, 2]), "seconds": np.zeros(1, np.float32)}))

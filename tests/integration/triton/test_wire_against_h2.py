@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 
 import pytest
 from grpc import Channel as GrpcChannel
@@ -15,7 +15,6 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hpack import Encoder
 from hyperframe.frame import (
-    ContinuationFrame,
     DataFrame,
     Frame,
     GoAwayFrame,
@@ -25,8 +24,6 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady
@@ -34,13 +31,12 @@ from sm.invocation import Invocation, running
 from sm.triton import wire
 from sm.triton.channel import OPTIONS, Channel
 from sm.triton.triton_errors import Failed
-from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, ConnectionPool, encode_call_headers
-from tests.support.scripted_triton import OPENING, Call, Hearing, Script, h2_server, message
+from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES
+from tests.support.scripted_triton import OPENING, Call, H2Server, Hearing, Script, h2_server, message
 
 pytestmark = pytest.mark.core
 
 TIMEOUT_S = 10.0
-HEAD = encode_call_headers("/inference.GRPCInferenceService/ModelInfer", "127.0.0.1", {})
 REQUEST = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
 RESPONSE = pb.ModelInferResponse(model_name="model", id="7", raw_output_contents=[b"y" * 3000])
 RESPONSE_BYTES = RESPONSE.SerializeToString()
@@ -49,6 +45,21 @@ LONG_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[b"x"
 HUGE_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[bytes(30_000_000)])
 HUGE_ANSWER = pb.ModelInferResponse(raw_output_contents=[bytes(30_000_000)])
 LONG_RESPONSE = pb.ModelInferResponse(model_name="model", raw_output_contents=[bytes(range(256)) * 20_000])
+
+
+@contextmanager
+def channel_to(
+    script: Script,
+    timeout_s: float = TIMEOUT_S,
+    room: dict[SettingCodes | int, int] | None = None,
+    hear: Hearing = Call.give_room,
+    huffman: bool = False,
+) -> Iterator[tuple[Channel, H2Server]]:
+    with (
+        h2_server(script, settings=room, hear=hear, huffman=huffman) as server,
+        closing(Channel(server.port, timeout_s)) as channel,
+    ):
+        yield channel, server
 
 
 def send_raw(call: Call, *frames: Frame, extra: bytes = b"") -> None:
@@ -90,23 +101,26 @@ def reset_with(code: ErrorCodes, opened: bool) -> Script:
 
 
 def send_padded(call: Call) -> None:
-    opening = HeadersFrame(
-        call.stream,
-        encode_headers(*OPENING),
-        flags=["END_HEADERS", "PADDED", "PRIORITY"],
-        pad_length=7,
-        depends_on=0,
-        stream_weight=3,
+    content = message(RESPONSE_BYTES)
+    opening = {"flags": ["END_HEADERS", "PADDED", "PRIORITY"], "pad_length": 7, "stream_weight": 3}
+    end = {"flags": ["END_HEADERS", "END_STREAM", "PADDED"], "pad_length": 3}
+    send_raw(
+        call,
+        HeadersFrame(call.stream, encode_headers(*OPENING), depends_on=0, **opening),
+        *(
+            DataFrame(call.stream, part, flags=["PADDED"], pad_length=200)
+            for part in (content[:1], content[1:])
+        ),
+        HeadersFrame(call.stream, encode_headers(("grpc-status", "0")), **end),
     )
-    parts = (message(RESPONSE_BYTES)[:1], message(RESPONSE_BYTES)[1:])
-    bodies = [DataFrame(call.stream, part, flags=["PADDED"], pad_length=200) for part in parts]
-    end = HeadersFrame(
-        call.stream,
-        encode_headers(("grpc-status", "0")),
-        flags=["END_HEADERS", "END_STREAM", "PADDED"],
-        pad_length=3,
-    )
-    send_raw(call, opening, *bodies, end)
+
+
+def send_byte_by_byte(call: Call) -> None:
+    call.open()
+    call.server.h2.send_data(call.stream, message(b""))
+    call.server.h2.send_headers(call.stream, [("grpc-status", "0")], end_stream=True)
+    for byte in call.server.h2.data_to_send():
+        call.server.sock.sendall(bytes([byte]))
 
 
 def send_with_other_frames(call: Call) -> None:
@@ -129,17 +143,6 @@ def send_with_other_frames(call: Call) -> None:
 def send_early_hints(call: Call) -> None:
     call.server.h2.send_headers(call.stream, [(":status", "103")])
     call.answer(RESPONSE_BYTES)
-
-
-def send_continuation(call: Call) -> None:
-    call.open()
-    call.send(message(RESPONSE_BYTES))
-    trailers = encode_headers(("grpc-status", "0"), ("x-note", "n" * 300))
-    send_raw(
-        call,
-        HeadersFrame(call.stream, trailers[:20], flags=["END_STREAM"]),
-        ContinuationFrame(call.stream, trailers[20:], flags=["END_HEADERS"]),
-    )
 
 
 def send_goaway(call: Call) -> None:
@@ -175,12 +178,9 @@ def send_message(content: bytes, pad: int | None = None, frame_bytes: int = 2**1
     return script
 
 
-def send_http_page(status: str, kind: str) -> Script:
-    def script(call: Call) -> None:
-        call.server.h2.send_headers(call.stream, [(":status", status), ("content-type", kind)])
-        call.server.h2.send_data(call.stream, b"<h1>a proxy's page</h1>", end_stream=True)
-
-    return script
+def send_http_page(call: Call) -> None:
+    call.server.h2.send_headers(call.stream, [(":status", "200"), ("content-type", "text/html")])
+    call.server.h2.send_data(call.stream, b"<h1>a proxy's page</h1>", end_stream=True)
 
 
 def send_response(call: Call) -> None:
@@ -193,6 +193,7 @@ READ_LIKE_GRPCIO: dict[str, Script] = {
     "an empty message": send_message(b""),
     "megabytes": send_message(LONG_RESPONSE.SerializeToString()),
     "megabytes in small frames": send_message(LONG_RESPONSE.SerializeToString(), frame_bytes=11_111),
+    "an answer byte by byte": send_byte_by_byte,
     "other frames in between": send_with_other_frames,
     "GOAWAY and then the answer": send_goaway,
     "a refusal with nothing before it": fail_at_once,
@@ -213,19 +214,11 @@ READ_UNLIKE_GRPCIO: dict[str, Script] = {
     "headers with padding and priority": send_padded,
     "early hints": send_early_hints,
 }
-#: What our client does not read.
+#: What our client does not read, and does not offer. test_pooled_grpc.py has others.
 UNREADABLE: dict[str, Script] = {
-    # gRPC's C core never splits headers below the 256 KiB that we offer.
-    "CONTINUATION": send_continuation,
-    # We do not offer compression, so we do not decompress.
     "a compressed message": send_body(b"\1" + message(RESPONSE_BYTES)[1:]),
-    # Triton never does these: they would come from another server, or from a fault.
-    "no message": send_body(b""),
-    "less of a message than it says": send_body(message(RESPONSE_BYTES)[:-1]),
-    "HTTP without gRPC": send_http_page("200", "text/html"),
-    "a proxy's 503": send_http_page("503", "text/html"),
+    "HTTP without gRPC": send_http_page,
     "two messages": send_body(message(RESPONSE_BYTES) * 2),
-    "a message that goes on": send_body(message(RESPONSE_BYTES) + b"x"),
 }
 
 
@@ -254,9 +247,9 @@ def outcomes_of_both(
     outcomes = {}
     for name in ("wire", "grpcio"):
         with h2_server(script, hear=hear) as server:
-            channel = Channel(server.port if name == "wire" else grpcio(server.port), timeout)
-            outcomes[name] = [response_or_failure(channel, request) for _ in range(2)]
-            channel.close()
+            port = server.port if name == "wire" else grpcio(server.port)
+            with closing(Channel(port, timeout)) as channel:
+                outcomes[name] = [response_or_failure(channel, request) for _ in range(2)]
     return outcomes
 
 
@@ -275,13 +268,8 @@ def test_valid_http2_that_grpcio_refuses_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_an_answer_that_cannot_be_read_fails_its_call_alone(name: str) -> None:
-    with h2_server(UNREADABLE[name]) as server:
-        channel = Channel(server.port, TIMEOUT_S)
-        for _ in range(2):
-            with pytest.raises(Failed) as failed:
-                channel.infer(REQUEST)
-            assert (failed.value.kind, failed.value.finished) == (ModelFailed, True)
-        channel.close()
+    with channel_to(UNREADABLE[name]) as (channel, server):
+        assert [response_or_failure(channel)[:2] for _ in range(2)] == [(ModelFailed, True)] * 2  # type: ignore[index]
     assert len(server.calls) == 2, "nothing is sent a second time"
 
 
@@ -292,69 +280,51 @@ def test_an_answer_that_never_becomes_complete_ends_at_the_deadline() -> None:
 
 
 def test_huffmans_code_is_not_read() -> None:
-    with h2_server(send_response, huffman=True) as server:
-        channel = Channel(server.port, TIMEOUT_S)
-        with pytest.raises(Failed, match="Huffman"):
-            channel.infer(REQUEST)
-        channel.close()
+    with channel_to(send_response, huffman=True) as (channel, _), pytest.raises(Failed, match="Huffman"):
+        channel.infer(REQUEST)
 
 
 def test_our_client_sends_the_same_headers_and_body_as_grpcio() -> None:
-    requests = {}
-    for is_own in (True, False):
+    requests = []
+    for connect in (int, grpcio):
         with h2_server(send_response) as server:
-            triton = server.port if is_own else grpcio(server.port)
-            channel = Channel(triton, TIMEOUT_S, {"triton-key": "k"})
+            channel = Channel(connect(server.port), TIMEOUT_S, {"triton-key": "k"})
             channel.infer(REQUEST)
             channel.close()
         (call,) = server.calls
-        requests[is_own] = dict(call.headers), call.body
-    (our_headers, our_body), (grpcio_headers, grpcio_body) = requests[True], requests[False]
-    assert our_body == grpcio_body == message(REQUEST.SerializeToString())
-    for headers in (our_headers, grpcio_headers):
+        assert call.body == message(REQUEST.SerializeToString())
+        requests.append(headers := dict(call.headers))
         assert headers.pop("grpc-timeout")
         assert headers.pop(":authority").startswith("127.0.0.1:")
     # Ours offers no compression and does not name a library.
-    assert {name: grpcio_headers.pop(name, "") for name in ("user-agent", "grpc-accept-encoding")}
-    assert our_headers == grpcio_headers
+    assert {requests[1].pop(name, "") for name in ("user-agent", "grpc-accept-encoding")}
+    assert requests[0] == requests[1]
 
 
-def test_connections_are_reused_but_never_after_a_goaway() -> None:
-    for script, expected_connections in ((send_response, 1), (send_goaway, 5)):
-        with h2_server(script) as server:
-            channel = Channel(server.port, TIMEOUT_S)
-            assert [channel.infer(REQUEST) for _ in range(5)] == [RESPONSE] * 5
-            channel.close()
-        assert server.connections == expected_connections
+@pytest.mark.parametrize(
+    ("script", "room", "connections"),
+    [
+        pytest.param(send_response, {}, 1, id="kept"),
+        pytest.param(send_goaway, {}, 5, id="after a GOAWAY"),
+        pytest.param(send_response, {SettingCodes.MAX_CONCURRENT_STREAMS: 0}, 5, id="no second call"),
+    ],
+)
+def test_connections_are_reused_as_far_as_the_server_wants(
+    script: Script, room: dict[SettingCodes | int, int], connections: int
+) -> None:
+    with channel_to(script, room=room) as (channel, server):
+        assert [channel.infer(REQUEST) for _ in range(5)] == [RESPONSE] * 5
+    assert server.connections == connections
 
 
 def test_more_bytes_than_a_flow_control_window_are_sent_and_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without WINDOW_UPDATE frames either side would stop after 64 KiB."""
     monkeypatch.setattr(wire, "WINDOW_UPDATE_BYTES", 2**14)
     monkeypatch.setattr(wire, "PREFACE", wire.preface(window=2**18))
-    with h2_server(send_message(RESPONSE_BYTES * 20)) as server:
-        pool = ConnectionPool(server.port)
-        for _ in range(50):
-            assert answer(pool, b"x" * 9000) == RESPONSE_BYTES * 20
-        pool.close()
+    long = pb.ModelInferResponse(raw_output_contents=[bytes(60_000)])
+    with channel_to(lambda call: call.answer(long.SerializeToString())) as (channel, server):
+        assert [channel.infer(REQUEST) for _ in range(50)] == [long] * 50
     assert server.connections == 1
-
-
-def answer(pool: ConnectionPool, content: bytes) -> bytes | None:
-    """The answer to a call that is answered."""
-    connection = pool.acquire(TIMEOUT_S)
-    connection.send(HEAD, content, TIMEOUT_S)
-    content_of_answer = connection.receive(TIMEOUT_S)
-    pool.release(connection)
-    return content_of_answer
-
-
-def test_a_server_that_takes_no_second_call_still_gets_every_call() -> None:
-    with h2_server(send_response, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 0}) as server:
-        channel = Channel(server.port, TIMEOUT_S)
-        assert [channel.infer(REQUEST) for _ in range(3)] == [RESPONSE] * 3
-        channel.close()
-    assert server.connections == 3
 
 
 def shrink_window(call: Call) -> None:
@@ -383,11 +353,8 @@ ROOMS: dict[str, tuple[dict[SettingCodes | int, int], Hearing]] = {
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_a_long_message_is_sent_as_the_server_has_room_for_it(name: str) -> None:
-    server_settings, hear = ROOMS[name]
-    with h2_server(send_response, settings=server_settings, hear=hear) as server:
-        channel = Channel(server.port, TIMEOUT_S)
+    with channel_to(send_response, room=ROOMS[name][0], hear=ROOMS[name][1]) as (channel, server):
         assert [channel.infer(request) for request in (LONG_REQUEST, REQUEST, LONG_REQUEST)] == [RESPONSE] * 3
-        channel.close()
     bodies = [message(request.SerializeToString()) for request in (LONG_REQUEST, REQUEST, LONG_REQUEST)]
     assert [call.body for call in server.calls] == bodies
     assert server.connections == 1
@@ -424,10 +391,8 @@ def test_a_call_that_a_goaway_refuses_was_not_begun() -> None:
     def refuse(call: Call) -> None:
         send_raw(call, GoAwayFrame(0, last_stream_id=0, error_code=ErrorCodes.NO_ERROR))
 
-    with h2_server(send_response, hear=early(refuse)) as server:
-        channel = Channel(server.port, TIMEOUT_S)
+    with channel_to(send_response, hear=early(refuse)) as (channel, _):
         assert response_or_failure(channel, LONG_REQUEST)[:2] == (NotReady, True)  # type: ignore[index]
-        channel.close()
 
 
 def open_wide(call: Call) -> None:
@@ -446,10 +411,8 @@ def test_an_answer_comes_through_when_both_sides_have_more_to_send_than_sockets_
         open_wide(call)
         call.answer(HUGE_ANSWER.SerializeToString())
 
-    with h2_server(send_response, settings=WIDE_OPEN, hear=early(answer_without_reading)) as server:
-        channel = Channel(server.port, TIMEOUT_S)
+    with channel_to(send_response, room=WIDE_OPEN, hear=early(answer_without_reading)) as (channel, _):
         assert channel.infer(HUGE_REQUEST) == HUGE_ANSWER
-        channel.close()
 
 
 @pytest.mark.parametrize("kind", [DeadlinePassed, CallerGone])
@@ -466,69 +429,13 @@ def test_a_call_of_a_server_that_stalls_ends_with_its_invocation(
             open_wide(call)
             ended.wait(TIMEOUT_S)
 
-    request, server_settings = (HUGE_REQUEST, WIDE_OPEN) if stalls == "socket" else (LONG_REQUEST, None)
+    request, room = (HUGE_REQUEST, WIDE_OPEN) if stalls == "socket" else (LONG_REQUEST, None)
     if kind is DeadlinePassed:
         invocation = Invocation(time.monotonic() + 0.5)
     else:
         invocation = Invocation(time.monotonic() + TIMEOUT_S, has_begun.is_set)
-    with h2_server(send_response, settings=server_settings, hear=stall) as server:
-        channel = Channel(server.port, TIMEOUT_S)
+    with channel_to(send_response, room=room, hear=stall) as (channel, _):
         with running(invocation):
             outcome = response_or_failure(channel, request)
         ended.set()
-        channel.close()
     assert outcome[:2] == (kind, False)  # type: ignore[index]
-
-
-@dataclass
-class Framing:
-    """How an answer is split: into frames of given sizes and padding, and into pieces on the connection."""
-
-    content: bytes = b""
-    frames: tuple[tuple[int, int | None], ...] = ()
-    pieces: tuple[int, ...] = ()
-
-
-@pytest.fixture(scope="module")
-def framing_server() -> Iterator[tuple[Framing, int]]:
-    """A framing that a test may change, and the port of a server that splits its answers by it."""
-    framing = Framing()
-
-    def script(call: Call) -> None:
-        call.open()
-        h2, rest = call.server.h2, message(framing.content)
-        for size, padding in framing.frames:
-            if rest:
-                h2.send_data(call.stream, rest[:size], pad_length=padding)
-                rest = rest[size:]
-        for start in range(0, len(rest), 2**14):
-            h2.send_data(call.stream, rest[start : start + 2**14])
-        h2.send_headers(call.stream, [("grpc-status", "0"), ("grpc-message", "")], end_stream=True)
-        outgoing = h2.data_to_send()
-        for size in framing.pieces:
-            call.server.sock.sendall(outgoing[:size])
-            outgoing = outgoing[size:]
-        call.server.sock.sendall(outgoing)
-
-    with h2_server(script) as server:
-        yield framing, server.port
-
-
-@settings(max_examples=60)
-@given(
-    content=st.binary(max_size=20_000) | st.integers(0, 200_000).map(bytes),
-    frames=st.lists(st.tuples(st.integers(1, 9000), st.none() | st.integers(0, 255)), max_size=8),
-    pieces=st.lists(st.integers(1, 500), max_size=20),
-)
-def test_an_answer_is_complete_however_it_is_split(
-    framing_server: tuple[Framing, int],
-    content: bytes,
-    frames: list[tuple[int, int | None]],
-    pieces: list[int],
-) -> None:
-    framing, port = framing_server
-    framing.content, framing.frames, framing.pieces = content, tuple(frames), tuple(pieces)
-    pool = ConnectionPool(port)
-    for _ in range(2):
-        assert answer(pool, b"question") == content
-    pool.close()
