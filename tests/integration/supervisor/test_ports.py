@@ -22,17 +22,6 @@ def test_a_port_in_use_is_named_in_one_sentence() -> None:
             ports.listen(port)
 
 
-def test_a_connection_waits_at_the_bound_port_until_it_is_accepted() -> None:
-    with (
-        ports.listen(0) as listener,
-        socket.create_connection(listener.getsockname()[:2], timeout=5) as caller,
-    ):
-        caller.sendall(b"x")
-        accepted, _ = listener.accept()
-        with accepted:
-            assert accepted.recv(1) == b"x"
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_callers_of_both_families_are_served(address: str) -> None:
     if ":" in address and not Path("/proc/net/if_inet6").is_file():
@@ -58,21 +47,6 @@ def test_a_host_without_ipv6_is_served_over_ipv4(monkeypatch: pytest.MonkeyPatch
         ports.public_address.cache_clear()
 
 
-def test_tritons_three_ports_are_free_and_different() -> None:
-    chosen_ports = ports.choose_ports(Settings())
-    assert len({8080, *chosen_ports}) == 4
-    for port in chosen_ports:
-        with socket.create_server(("127.0.0.1", port)):
-            pass
-
-
-def test_ports_that_are_set_are_used() -> None:
-    settings = replace(Settings(), triton_http_port=18001, triton_metrics_port=18003)
-    http, grpc, metrics = ports.choose_ports(settings)
-    assert (http, metrics) == (18001, 18003)
-    assert grpc not in (0, http, metrics)
-
-
 def test_ports_come_from_the_safe_range_without_its_occupied_ones() -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         first_port = min(occupied.getsockname()[1], 65000)
@@ -85,16 +59,3 @@ def test_ports_come_from_the_safe_range_without_its_occupied_ones() -> None:
 
 def port_if_usable(low: int) -> int:
     return low if low < 65000 else 0
-
-
-def test_a_range_with_too_few_ports_is_named() -> None:
-    settings = replace(Settings(), safe_ports=(8080, 8081))
-    with pytest.raises(StartError, match="SAGEMAKER_SAFE_PORT_RANGE=8080-8081"):
-        ports.choose_ports(settings)
-
-
-def test_a_set_port_that_is_in_use_is_reported_with_its_variable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as occupied:
-        port = occupied.getsockname()[1]
-        with pytest.raises(StartError, match=f"{port} .*SAGEMAKER_TRITON_GRPC_PORT"):
-            ports.choose_ports(Settings(triton_grpc_port=port))

@@ -89,14 +89,6 @@ def test_an_ended_child_is_reported_with_its_exit_code_or_signal(
     os.close(output)
 
 
-def test_a_child_has_its_own_process_group_so_that_only_the_supervisor_gets_ctrl_c(
-    processes: Processes,
-) -> None:
-    pid, output = processes.spawn(python("import time; time.sleep(60)"))
-    assert os.getpgid(pid) == pid != os.getpgrp()
-    os.close(output)
-
-
 GRANDCHILD = (
     "import subprocess, sys, time\n"
     "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import pytest
 from sm.errors import StartError
 from sm.run_state import SHARED_MEMORY, Box
 from sm.server.supervisor import start
-from sm.server.supervisor.start import acquire_instance_lock, raise_file_limit
+from sm.server.supervisor.start import acquire_instance_lock
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 from tests.support.boxes import free_port, wait_until
@@ -148,17 +147,6 @@ def test_a_run_folder_of_another_version_does_not_stop_the_start(
     assert own_lock is not None
     own_lock.release()
     assert other_folder.exists() is kept
-
-
-def test_the_file_limit_is_raised_to_the_hard_limit() -> None:
-    limits_before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        raise_file_limit()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert soft >= min(hard, limits_before[0])
-        assert hard == limits_before[1]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits_before)
 
 
 def test_shared_memory_that_this_user_may_not_write_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
