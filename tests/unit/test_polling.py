@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -27,25 +27,15 @@ def test_the_function_is_called_until_the_poll_is_stopped() -> None:
 
 @pytest.mark.parametrize("failure", [lambda: 1 / 0, sys.exit], ids=["exception", "sys.exit"])
 def test_a_failed_call_is_logged_and_the_next_one_follows(
-    failure: object, caplog: pytest.LogCaptureFixture
+    failure: Callable[[], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def poll_once() -> None:
-        polls.release()
-        assert callable(failure)
-        failure()
-
     polls = threading.Semaphore(0)
-    poll_name = "the sweep"
-    poll = Poll(poll_name, 0.001, poll_once)
-    with caplog.at_level(logging.ERROR):
-        poll.start()
-        assert polls.acquire(timeout=10)
-        assert polls.acquire(timeout=10)
-        poll.stop()
-        poll.join()
-    (record, *_) = caplog.records
-    assert record.exc_info
-    assert poll_name in record.getMessage()
+    poll = Poll("the sweep", 0.001, lambda: (polls.release(), failure()))
+    poll.start()
+    assert all(polls.acquire(timeout=10) for _ in range(2))
+    poll.stop()
+    poll.join()
+    assert caplog.records[0].exc_info
 
 
 class SlowFunction:

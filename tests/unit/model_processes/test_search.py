@@ -40,40 +40,26 @@ def test_the_command_line_names_model_and_instance(
     assert (process.model, process.serves) == ("cat", True)
 
 
-class FoundProcesses(ModelProcesses):
-    """Stands in for the kernel: has the dead processes and the recorded models that a test sets."""
+class Watching(ModelProcesses):
+    """A watch whose clock, dead processes and recorded models a test sets, in place of the kernel's."""
+
+    dead: list[ModelProcess] = []
+    recorded_models: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        self.found: list[ModelProcess] = []
-        self.recorded: frozenset[str] = frozenset()
-        self.scores: list[tuple[set[str], int]] = []
-
-    @property
-    def dead(self) -> list[ModelProcess]:
-        return self.found
-
-    @property
-    def recorded_models(self) -> frozenset[str]:
-        return self.recorded
+        self.now, self.scores = 100.0, list[tuple[set[str], int]]()
+        self.import_watch = ImportWatch(self, lambda: self.now)
 
     def set_oom_score(self, models: Collection[str], score: int) -> None:
         self.scores.append((set(models), score))
 
-
-class Watching:
-    """A watch whose clock a test moves."""
-
-    def __init__(self) -> None:
-        self.now, self.processes = 100.0, FoundProcesses()
-        self.watch = ImportWatch(self.processes, lambda: self.now)
-
     def failures_after(self, seconds: float, *loads: Load) -> dict[str, str]:
         self.now += seconds
-        self.watch.watch(loads)
-        return self.watch.failures
+        self.import_watch.watch(loads)
+        return self.import_watch.failures
 
 
-def dead(pid: int, model: str = "", ending: str = "exit code 3", born: float = 20.0) -> ModelProcess:
+def dead_process(pid: int, model: str = "", ending: str = "exit code 3", born: float = 20.0) -> ModelProcess:
     return ModelProcess(pid, born, model, ending=ending, dead_since=100.0)
 
 
@@ -82,7 +68,7 @@ ONE, TWO = Load("a", frozenset({"one"}), 10.0), Load("b", frozenset({"two"}), 11
 
 def test_only_the_load_whose_process_died_fails() -> None:
     box = Watching()
-    box.processes.found = [dead(8, "one")]
+    box.dead = [dead_process(8, "one")]
     assert box.failures_after(DEAD_GRACE_S / 2, ONE, TWO) == {}
     failures = box.failures_after(DEAD_GRACE_S, TWO, ONE)
     assert failures.keys() == {"a"}
@@ -92,7 +78,7 @@ def test_only_the_load_whose_process_died_fails() -> None:
 
 def test_unknown_dead_processes_fail_the_loads_in_whose_order_they_began() -> None:
     box = Watching()
-    box.processes.found = [dead(9, ending="signal 11 (SIGSEGV)", born=21.0), dead(8)]
+    box.dead = [dead_process(9, ending="signal 11 (SIGSEGV)", born=21.0), dead_process(8)]
     failures = box.failures_after(DEAD_GRACE_S, TWO, ONE)
     assert "exit code 3" in failures["a"]
     box.failures_after(0, TWO)
@@ -101,15 +87,15 @@ def test_unknown_dead_processes_fail_the_loads_in_whose_order_they_began() -> No
 
 def test_an_unknown_dead_process_fails_the_only_load_without_a_recorded_one() -> None:
     box = Watching()
-    box.processes.found = [dead(8)]
+    box.dead = [dead_process(8)]
     assert box.failures_after(DEAD_GRACE_S, ONE, TWO) == {}
-    box.processes.recorded = frozenset({"two"})
+    box.recorded_models = frozenset({"two"})
     assert box.failures_after(0, ONE, TWO).keys() == {"a"}
 
 
 def test_a_model_is_the_first_that_the_kernel_kills_while_it_is_loaded() -> None:
     box = Watching()
     box.failures_after(0, ONE)
-    assert box.processes.scores == [({"one"}, 1000)]
+    assert box.scores == [({"one"}, 1000)]
     box.failures_after(0)
-    assert box.processes.scores[1:] == [({"one"}, 500)]
+    assert box.scores[1:] == [({"one"}, 500)]

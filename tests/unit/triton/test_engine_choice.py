@@ -50,7 +50,6 @@ class TestCandidates:
         [
             (("openvino fp32", "openvino bf16", "onnxruntime fp32"), [OV_FP32, OV_BF16, FP32]),
             (("onnxruntime fp32", "openvino bf16"), [FP32]),
-            (("openvino int8", "openvino bf16", "onnxruntime fp32"), [OV_BF16, FP32]),
             (("a later version's", "openvino bf16"), [OV_BF16, FP32]),
         ],
     )
@@ -63,7 +62,6 @@ class TestCandidates:
         ("wanted", "expected"),
         [
             (Wanted(precision="fp32"), [FP32]),
-            (Wanted(engine="onnxruntime"), [FP32]),
             (Wanted(engine="openvino"), [OV_BF16, OV_FP32, FP32]),
             (Wanted(engine="openvino", precision="fp32"), [OV_FP32, FP32]),
             (Wanted(precision="bf16"), [OV_BF16, FP32]),

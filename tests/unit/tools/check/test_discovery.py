@@ -27,28 +27,16 @@ class WordsClient(TensorClient):
         return None
 
 
-def write_repository(folder: Path, model: str, client: str = "") -> Path:
-    (folder / model / "1").mkdir(parents=True)
-    (folder / model / "1" / "model.py").touch()
-    parameter = (
-        f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}' if client else ""
-    )
-    (folder / model / "config.pbtxt").write_text(f'backend: "python"\n{parameter}\n')
-    return folder
-
-
-def chosen_models(folder: Path, tmp_path: Path) -> tuple[Path, str]:
-    settings = Settings.read(
-        {"TRIREME_MODEL_REPOSITORY": str(folder), "TRIREME_CACHE": str(tmp_path / "cache")}
-    )
-    client = WordsClient(cast("Triton", None), tmp_path, folder)
-    repository = choose_models(ClientSource("words", tmp_path / "clients" / "words.py"), client, settings)
-    return repository, client.model
-
-
 @pytest.mark.parametrize(("model", "client"), [("words", ""), ("words_small", ""), ("anything", "words")])
 def test_a_model_is_found_by_its_name_an_alias_or_the_parameter_that_names_the_client(
     tmp_path: Path, model: str, client: str
 ) -> None:
-    folder = write_repository(tmp_path / "models", model, client)
-    assert chosen_models(folder, tmp_path) == (folder, model)
+    folder = tmp_path / "models"
+    (folder / model / "1").mkdir(parents=True)
+    (folder / model / "1" / "model.py").touch()
+    parameter = f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}'
+    (folder / model / "config.pbtxt").write_text(f'backend: "python"\n{parameter if client else ""}\n')
+    settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(folder), "TRIREME_CACHE": str(tmp_path / "c")})
+    words = WordsClient(cast("Triton", None), tmp_path, folder)
+    found = choose_models(ClientSource("words", tmp_path / "clients" / "words.py"), words, settings)
+    assert (found, words.model) == (folder, model)

@@ -10,7 +10,7 @@ import pytest
 from trireme_tools.check.client_checks import WARM_UP_CALLS, find_leak
 
 HERE = Path(__file__).parent
-CALLS = WARM_UP_CALLS + 300
+CALLS = WARM_UP_CALLS + 100
 
 
 KEPT: dict[int, list[int]] = {}
