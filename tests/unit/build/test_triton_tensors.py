@@ -96,11 +96,6 @@ def test_weights_beside_a_graph_go_with_it(
     assert answer.tolist() == [[2.0] * 4]
 
 
-def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "model.onnx")
-    assert adapt(graph.path, tmp_path / "adapted.onnx", print) == graph.path
-
-
 def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
     graph = adapted_graph(scaled(tmp_path / "model.onnx"))
     assert shapes(graph) == {"x": (-1, 4), "factor": (1,), "y": (-1, 4), "sum": (1,)}
@@ -213,12 +208,3 @@ def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tm
     written = adapt(path, tmp_path / "adapted.onnx", print)
     assert onnx.load(written).ir_version == newest
     assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
-
-
-def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path: Path) -> None:
-    path = plus_one(tmp_path / "model.onnx").path
-    model = onnx.load(path)
-    model.opset_import[0].version = onnx.defs.onnx_opset_version()
-    onnx.save(model, path)
-    with pytest.raises(CommandError, match=r"opset \d+"):
-        session(path)

@@ -178,19 +178,6 @@ def test_the_instances_of_all_versions_together_are_limited(
     assert Archive.read(source, url, Machine(max_instances=35)).entry == "model"
 
 
-def test_errors_name_files_by_the_path_that_the_platform_uses(
-    platform: ArchiveFolder, tmp_path: Path
-) -> None:
-    url = Path(platform.write_flat("hash"))
-    (url / "config.pbtxt").write_text("no { configuration")
-    copy = tmp_path / "copy"
-    url.rename(copy)
-    with pytest.raises(BadInput) as caught:
-        Archive.read(copy, url)
-    assert f"{url}/config.pbtxt" in str(caught.value)
-    assert str(copy) not in str(caught.value)
-
-
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
     (tmp_path / "repository").mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -209,30 +209,3 @@ def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
     with pytest.raises(BadInput):
         setup.loader().load("one", url)
     assert setup.left() == ([], {})
-
-
-def test_the_folder_of_an_archive_is_kept_from_its_load_to_its_unload(setup: LoaderSetup) -> None:
-    kept: list[set[Path]] = []
-
-    def keep(paths: Mapping[str, tuple[Path, ...]]) -> None:
-        kept.append({path for each in paths.values() for path in each})
-
-    def start() -> Loader:
-        staging = Staging(setup.repository, setup.folder / "views")
-        return Loader(setup.records, staging, setup.triton, home=setup.platform.home, keep=keep)
-
-    loader, url = start(), setup.platform.write_nested("one", ENSEMBLE)
-    assert kept[-1] == set()
-    with loader.using(Path(url)):
-        assert kept[-1] == {Path(url)}
-        loader.load("one", url)
-    assert kept[-1] == {Path(url)}
-    # The next control plane keeps it too.
-    start()
-    assert kept[-1] == {Path(url)}
-    loader.unload("one")
-    assert kept[-1] == set()
-    setup.triton.failing = BadInput("no")
-    with pytest.raises(BadInput):
-        loader.load("one", url)
-    assert kept[-1] == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -151,33 +150,3 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make
     assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new", {})
     with pytest.raises(Conflict):
         versions.roll_back("cats", "no")
-
-
-def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_meanwhile(
-    make: Make, tmp_path: Path
-) -> None:
-    versions, loader = make()
-    cats, other = tmp_path / "repository" / "cats", tmp_path / "other"
-    shutil.copytree(cats, other)
-    (other / "1" / "weights").write_text("new")
-
-    def swap() -> None:
-        cats.rename(tmp_path / "aside")
-        other.rename(cats)
-        (tmp_path / "aside").rename(other)
-
-    def look_twice() -> None:
-        versions.look()
-        versions.look()
-
-    swap()
-    versions.update("cats", TENTH)
-    versions.roll_back("cats", "it is slow")
-    look_twice()
-    assert (loader.loads, [*versions.failures]) == (["cats"], ["cats"])
-    swap()
-    look_twice()
-    assert (loader.loads, versions.failures) == (["cats"], {})
-    swap()
-    look_twice()
-    assert loader.loads == ["cats", "cats"]

@@ -28,18 +28,24 @@ from sm.triton.calls import Calls
 from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> SharedGeneration:
-    return SharedGeneration.create(tmp_path / "generation")
+class Setup:
+    """The shared file, and a request with 10 s."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shared = SharedGeneration.create(folder / "generation")
+        self.deadline = Invocation(time.monotonic() + 10)
+        self.request: Invocation | None = self.deadline
+
+    def calls(self, seconds: float = 5.0, state: bool = False) -> Calls:
+        return Calls(AnswerGuard(self.shared), lambda _: state, seconds, self.shared.path.parent)
+
+    def run(self, call: Callable[[Ticket], str], model: str = "m", **options: Any) -> str:
+        return self.calls(**options).run(model, call, self.request)
 
 
 @pytest.fixture
-def deadline() -> Invocation:
-    return Invocation(time.monotonic() + 10)
-
-
-def calls_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Calls:
-    return Calls(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
 
 
 def crash(shared: SharedGeneration) -> None:
@@ -92,33 +98,29 @@ def times(count: int, happen: Callable[[SharedGeneration], None], shared: Shared
     return Call(*[lambda: happen(shared)] * count)
 
 
-def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
-    call = times(1, lose, shared)
-    assert calls_of(shared).run("m", call, deadline) == "answer"
-    assert (call.sent, deadline.repeats) == (2, 1)
-    assert "wait" in deadline.stages
+def test_a_call_whose_process_died_is_sent_once_more(setup: Setup) -> None:
+    call = times(1, lose, setup.shared)
+    assert setup.run(call) == "answer"
+    assert (call.sent, setup.deadline.repeats) == (2, 1)
+    assert "wait" in setup.deadline.stages
 
 
 @pytest.mark.parametrize("state", [True, False])
-def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
-    shared: SharedGeneration, deadline: Invocation, state: bool
-) -> None:
-    deadline.repeatable = state
-    lose(shared)
+def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(setup: Setup, state: bool) -> None:
+    setup.deadline.repeatable = state
+    lose(setup.shared)
     call = Call(NotReady("Triton is not there"))
-    assert calls_of(shared, state=state).run("m", call, deadline) == "answer"
-    assert deadline.repeats == 0
+    assert setup.run(call, state=state) == "answer"
+    assert setup.deadline.repeats == 0
 
 
 @pytest.mark.parametrize("reason", ["the client", "the model"])
 @pytest.mark.parametrize("failure", [Refused("not at ready state"), Interrupted("gone")])
-def test_what_changes_later_answers_is_sent_once(
-    shared: SharedGeneration, deadline: Invocation, reason: str, failure: NotReady
-) -> None:
-    deadline.repeatable = reason != "the client"
+def test_what_changes_later_answers_is_sent_once(setup: Setup, reason: str, failure: NotReady) -> None:
+    setup.deadline.repeatable = reason != "the client"
     call = Call(failure)
     with pytest.raises(Unavailable):  # final: the request's result is not made again either
-        calls_of(shared, state=reason == "the model").run("m", call, deadline)
+        setup.run(call, state=reason == "the model")
     assert call.sent == 1
 
 
@@ -133,35 +135,33 @@ def test_what_changes_later_answers_is_sent_once(
     ids=["with the request", "after the longest time", "when the caller hangs up", "when the box stops"],
 )
 def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
-    shared: SharedGeneration,
-    deadline: Invocation,
+    setup: Setup,
     triton: Any,
     seconds: float,
     change: dict[str, Any],
     raised: type[Exception],
     said: str,
 ) -> None:
-    shared.triton = triton
+    setup.shared.triton = triton
     for name, value in change.items():
-        setattr(deadline, name, time.monotonic() + value if name == "at" else value)
+        setattr(setup.deadline, name, time.monotonic() + value if name == "at" else value)
     with pytest.raises(raised) as caught:
-        calls_of(shared, seconds).run("m", Call(NotReady("Triton is not there")), deadline)
+        setup.run(Call(NotReady("Triton is not there")), seconds=seconds)
     assert said in str(caught.value)
 
 
-def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
+def test_without_an_invocation_nothing_waits(setup: Setup) -> None:
+    setup.request = None
     call = Call(NotReady("Triton is not there"))
     with pytest.raises(NotReady):
-        calls_of(shared).run("m", call, None)
+        setup.run(call)
     assert call.sent == 1
 
 
-def test_a_model_whose_processes_keep_dying_is_refused_at_once(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    shared.refuse("m", UNSTABLE)
+def test_a_model_whose_processes_keep_dying_is_refused_at_once(setup: Setup) -> None:
+    setup.shared.refuse("m", UNSTABLE)
     with pytest.raises(Unavailable):
-        calls_of(shared).run("m", call := Call(), deadline)
+        setup.run(call := Call())
     assert call.sent == 0
 
 
@@ -169,47 +169,41 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(
     ("happen", "sent"), [(crash, 2), (end_triton, MAX_TRITON_CRASHES)], ids=["a process", "Triton"]
 )
 def test_a_call_under_which_a_process_keeps_dying_ends(
-    shared: SharedGeneration, deadline: Invocation, happen: Callable[[SharedGeneration], None], sent: int
+    setup: Setup, happen: Callable[[SharedGeneration], None], sent: int
 ) -> None:
-    call = times(5, happen, shared)
+    call = times(5, happen, setup.shared)
     with pytest.raises(ModelCrashed):
-        calls_of(shared).run("m", call, deadline)
+        setup.run(call)
     assert call.sent == sent
 
 
-def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    assert calls_of(shared).run("m", times(4, stall, shared), deadline) == "answer"
+def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(setup: Setup) -> None:
+    assert setup.run(times(4, stall, setup.shared)) == "answer"
 
 
-def test_a_batch_under_which_a_process_crashes_is_sent_once_and_its_records_alone(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    deadline.is_batch = True
-    batch = times(5, crash, shared)
+def test_a_batch_under_which_a_process_crashes_is_sent_once_and_its_records_alone(setup: Setup) -> None:
+    setup.deadline.is_batch = True
+    batch = times(5, crash, setup.shared)
     with pytest.raises(ModelCrashed):
-        calls_of(shared).run("m", batch, deadline)
-    assert (batch.sent, deadline.suspicion) == (1, ("m", 1, 0))
+        setup.run(batch)
+    assert (batch.sent, setup.deadline.suspicion) == (1, ("m", 1, 0))
 
-    deadline.is_batch = False
-    assert calls_of(shared).run("m", record := Call(), deadline) == "answer"
+    setup.deadline.is_batch = False
+    assert setup.run(record := Call()) == "answer"
     assert record.alone == ["m"]
     # The record under which a process crashes again ends.
     with pytest.raises(ModelCrashed):
-        calls_of(shared).run("m", batch, deadline)
+        setup.run(batch)
     assert batch.sent == 2
 
 
-def test_a_record_of_a_batch_does_not_suspect_another_model(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    deadline.suspicion = Suspicion("m", 1, 0)
-    assert calls_of(shared).run("other", call := Call(), deadline) == "answer"
+def test_a_record_of_a_batch_does_not_suspect_another_model(setup: Setup) -> None:
+    setup.deadline.suspicion = Suspicion("m", 1, 0)
+    assert setup.run(call := Call(), "other") == "answer"
     assert call.alone == [None]
 
 
-def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: SharedGeneration) -> None:
+def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(setup: Setup) -> None:
     running, most, order = 0, 0, list[str]()
     lock, began = threading.Lock(), threading.Barrier(4)
 
@@ -222,8 +216,8 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
             sent += 1
             if suspected and sent == 1:
                 if began.wait(5) == 0:
-                    crash(shared)
-                while not shared.crashed("m", 0):
+                    crash(setup.shared)
+                while not setup.shared.crashed("m", 0):
                     time.sleep(0.001)
                 raise Interrupted("the process is gone")
             with lock:
@@ -233,36 +227,36 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
                 running -= 1
                 order.append(name)
 
-        calls_of(shared).run("m", send, Invocation(time.monotonic() + 10))
+        setup.calls().run("m", send, Invocation(time.monotonic() + 10))
 
     with ThreadPoolExecutor(5) as threads:
         suspects = [threads.submit(run, "suspect", True) for _ in range(4)]
-        while not shared.is_reserved("m"):
+        while not setup.shared.is_reserved("m"):
             time.sleep(0.001)
         threads.submit(run, "new", False).result()
         assert [suspect.result() for suspect in suspects] == [None] * 4
     assert most == 1
     assert order == ["suspect"] * 4 + ["new"]
     time.sleep(RESERVATION_S)
-    assert not shared.is_reserved("m")
+    assert not setup.shared.is_reserved("m")
 
 
-def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Invocation) -> None:
+def test_all_waits_of_a_request_share_its_time(setup: Setup) -> None:
     call = Call(*[Refused("not at ready state")] * 1000)
-    calls = calls_of(shared, 0.3)
+    calls = setup.calls(0.3)
     with pytest.raises(Unavailable):
-        calls.run("m", call, deadline)
+        calls.run("m", call, setup.deadline)
     sent = call.sent
     assert 1 < sent < 100
     # The same request calls another model, which has no time left.
     with pytest.raises(Unavailable):
-        calls.run("other", call, deadline)
+        calls.run("other", call, setup.deadline)
     assert call.sent - sent <= 2
 
 
-def test_waits_side_by_side_count_once(deadline: Invocation) -> None:
-    patience = Patience.of(deadline)
-    assert Patience.of(deadline) is patience
+def test_waits_side_by_side_count_once(setup: Setup) -> None:
+    patience = Patience.of(setup.deadline)
+    assert Patience.of(setup.deadline) is patience
     with patience.waiting(), patience.waiting():
         time.sleep(0.05)
     spent = patience.spent()
@@ -271,16 +265,14 @@ def test_waits_side_by_side_count_once(deadline: Invocation) -> None:
     assert patience.spent() == spent
 
 
-def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(
-    shared: SharedGeneration, deadline: Invocation
-) -> None:
-    calls = calls_of(shared)
-    assert not calls.may_make_again(deadline), "no answer of a Python model is in it"
-    deadline.tickets.add(calls.guard.admit("m"))
-    assert calls.may_make_again(deadline)
-    assert not calls_of(shared, state=True).may_make_again(deadline)
-    assert not calls_of(shared, seconds=0.0).may_make_again(deadline)
-    deadline.session = object()
-    assert not calls.may_make_again(deadline)
-    deadline.session, deadline.repeatable = None, False
-    assert not calls.may_make_again(deadline)
+def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(setup: Setup) -> None:
+    calls = setup.calls()
+    assert not calls.may_make_again(setup.deadline), "no answer of a Python model is in it"
+    setup.deadline.tickets.add(calls.guard.admit("m"))
+    assert calls.may_make_again(setup.deadline)
+    assert not setup.calls(state=True).may_make_again(setup.deadline)
+    assert not setup.calls(seconds=0.0).may_make_again(setup.deadline)
+    setup.deadline.session = object()
+    assert not calls.may_make_again(setup.deadline)
+    setup.deadline.session, setup.deadline.repeatable = None, False
+    assert not calls.may_make_again(setup.deadline)

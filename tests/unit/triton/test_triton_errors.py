@@ -19,6 +19,7 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.triton.triton_errors import sentence, translate_client_status, translate_status
+from tests.support.faults.words import PHRASES
 from tests.support.triton_words import SAID, Said
 
 
@@ -61,26 +62,6 @@ def test_the_id_of_a_request_says_nothing(code: Code, message: str, kind: type[E
     assert type(translate_status(code, message).error) is kind
 
 
-#: Triton's own sentences, and words of them.
-PHRASES = [
-    "Request for unknown model: 'm' version 1 is not at ready state",
-    "Request for unknown model: 'm' is not found",
-    "failed to get model version from specified version string 'x', version should be an integral value > 0",
-    "Exceeds maximum queue size",
-    "Request timeout expired",
-    "Unable to find shared memory region: 'trireme-1'",
-    "shared memory size specified with the request for output 'y' (8 bytes) should be at least 80 bytes to hold the results",
-    "failed to connect to all addresses",
-    "Stub process 'm_0_0' is not healthy.",
-    "Failed to obtain the health mutex.",
-    "CUDA error: out of memory",
-    "std::bad_alloc",
-    "Failed to increase the shared memory pool size for key 'x'",
-    "failed to parse the request JSON buffer: x at 1",
-    "Failed to process the request(s) for model 'm_0', message: MemoryError: x",
-    "in ensemble 'e', Stub process 'm_0_0' is not healthy.",
-    "[request id: x] Exceeds maximum queue size",
-]
 SHAPE = "unexpected shape for input '{}' for model 'm'. Expected [2], got [3]. "
 RAISED = "Failed to process the request(s) for model 'm_0', message: "
 #: Where a caller's or a model's words stand in Triton's texts, and what the caller gets.

@@ -64,15 +64,6 @@ def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
     assert f"cat '{box.run}/with space/long.json'" in long
 
 
-def test_the_page_clients_without_a_sample_and_models_without_a_client_are_named(box: Box) -> None:
-    lines = hints.ready_message(replace(Settings(), port=18080), box).splitlines()
-    assert any(line.endswith(" http://localhost:18080/") for line in lines)
-    bare = lines.index("# bare: X")
-    assert lines[bare + 1].endswith(" http://localhost:18080/docs")
-    assert [line for line in lines if "plain:" in line]
-    assert not [line for line in lines if "broken" in line or "cats_model:" in line]
-
-
 def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -> None:
     settings = Settings(tls_certificate=Path("box.pem"), tls_key=Path("box.key"), api_keys_file=Path("keys"))
     for line in curl_commands(settings, box):
