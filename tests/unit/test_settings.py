@@ -51,21 +51,6 @@ def test_the_more_specific_name_wins() -> None:
         assert Settings.read(environment).timeout == seconds
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "field", "value"),
-    [
-        ("SAGEMAKER_SAFE_PORT_RANGE", "9000-9100", "safe_ports", (9000, 9100)),
-        ("TRIREME_CLIENTS", "/a:/b", "clients", (Path("/a"), Path("/b"))),
-        ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a='b c' -d", "triton_arguments", ("--a=b c", "-d")),
-        ("SAGEMAKER_BATCH", " No ", "batch", False),
-        ("TRIREME_LOG_FORMAT", "JSON", "log_format", "json"),
-        ("TRIREME_CACHE", "/x", "cache", Path("/x")),
-    ],
-)
-def test_a_variables_text_becomes_a_typed_value(name: str, text: str, field: str, value: object) -> None:
-    assert getattr(Settings.read({name: text}), field) == value
-
-
 def test_the_error_for_a_port_outside_the_safe_range_names_both_variables() -> None:
     environment = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9100", "SAGEMAKER_TRITON_GRPC_PORT": "8001"}
     with pytest.raises(StartError) as caught:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from onnx import TensorProto, helper
 
 from sm.build.accuracy import Comparison
 from sm.build.build_request import Range
@@ -15,7 +14,7 @@ from sm.build.graph_runner import SizeSearch, session
 from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess, count_equal_answers
 from sm.errors import CommandError
-from tests.support.onnx_graphs import batch_sum, embedding, plus_one, plus_row, save_graph, strided
+from tests.support.onnx_graphs import batch_sum, embedding, plus_one, plus_row, strided, write_graph
 
 
 @pytest.mark.parametrize(
@@ -45,9 +44,6 @@ def test_the_error_for_a_graph_that_cannot_be_run_names_the_file(tmp_path: Path)
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x08")
     with pytest.raises(CommandError, match=r"broken\.onnx"):
         Comparison(graph, 1).against(tmp_path / "broken.onnx")
-
-
-FLOAT = TensorProto.FLOAT
 
 
 def make_search(graph: Graph, **ranges: Range) -> SizeSearch:
@@ -80,12 +76,9 @@ def test_a_requested_size_that_does_not_work_is_an_error(tmp_path: Path) -> None
 
 
 def test_a_graph_that_runs_at_no_size_is_refused_by_the_option_for_its_sizes(tmp_path: Path) -> None:
-    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 50_000])
-    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
-    inputs, outputs = {"x": (FLOAT, [1, "n"])}, {"y": (FLOAT, ["rows", 50_000])}
-    graph = save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
+    text = "(float[1,n] x) => (float[rows,50000] y) <int64[2] shape = {-1, 50000}> { y = Reshape(x, shape) }"
     with pytest.raises(CommandError, match="--shapes x="):
-        make_search(graph).find()
+        make_search(write_graph(tmp_path / "m.onnx", text)).find()
 
 
 CLIENT = """

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import pytest
 from google.protobuf import text_format
-from onnx import TensorProto, helper
 from tritonclient.grpc import model_config_pb2
 
 from sm.build import model_config
 from sm.build.onnx_graph import Graph
 from sm.errors import CommandError
 from sm.repository import models
+from tests.support.onnx_graphs import write_graph
 
 CONFIG = """
 name: "model"
@@ -30,13 +29,10 @@ def write_config(folder: Path, text: str) -> Path:
     return path
 
 
-def write_graph(folder: Path) -> Path:
-    """Write a graph from ids [b, s] to scores [b, s, 10]; only its inputs and outputs matter."""
-    ids_input = helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "s"])
-    scores_output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["b", "s", 10])
-    graph = helper.make_graph([], "g", [ids_input], [scores_output])
-    onnx.save(helper.make_model(graph), folder / "model.onnx")
-    return folder / "model.onnx"
+def graph(folder: Path) -> Graph:
+    """A graph of which only the inputs and outputs matter."""
+    text = "(int64[b,s] ids) => (float[b,s,10] scores) { scores = Identity(ids) }"
+    return write_graph(folder / "model.onnx", text)
 
 
 def test_merging_with_a_target_loses_nothing(tmp_path: Path) -> None:
@@ -52,7 +48,7 @@ def test_merging_with_a_target_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
-    generated = model_config.from_graph(Graph.read(write_graph(tmp_path)), "model", 8, preferred=4)
+    generated = model_config.from_graph(graph(tmp_path), "model", 8, preferred=4)
     empty_section = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
     assert model_config.merge(generated, empty_section) == generated
     preferred_2 = text_format.Parse(
@@ -86,4 +82,4 @@ def test_a_wrong_configuration_is_refused_by_its_file_and_what_differs(
     if new is not None:
         write_config(tmp_path, CONFIG.replace(old, new))
     with pytest.raises(CommandError, match=rf"config\.pbtxt.*{named}"):
-        model_config.check(model_config.read(path), write_graph(tmp_path), path)
+        model_config.check(model_config.read(path), graph(tmp_path).path, path)

@@ -13,10 +13,9 @@ from sm.build import masks
 from sm.build.changes import Changes
 from sm.build.graph_runner import session
 from sm.build.onnx_graph import Graph
-from sm.client.tasks import fill_mask
-from sm.client.tasks.fill_mask import Options, top_words
+from sm.client.tasks.fill_mask import top_words
 from sm.errors import CommandError
-from tests.support.onnx_graphs import embedding, save_graph
+from tests.support.onnx_graphs import save_graph
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
 MASK = VOCABULARY.mask
@@ -68,16 +67,6 @@ def test_the_mask_outputs_are_the_words_that_the_client_finds(tmp_path: Path, op
         )
         np.testing.assert_array_equal(words[record, mask], expected_words)
         np.testing.assert_allclose(scores[record, mask], expected_scores, rtol=1e-6)
-
-
-def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
-    assert masks.RESERVED == fill_mask.RESERVED
-    assert Options.model_json_schema()["properties"]["top"]["maximum"] == masks.WORDS
-
-
-def test_a_graph_that_is_no_masked_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="m.onnx"):
-        masks.add_mask_outputs(embedding(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
 
 
 def test_a_tokenizer_without_a_mask_is_refused_by_its_file(tmp_path: Path) -> None:

@@ -53,17 +53,3 @@ def test_the_header_says_why_the_box_is_not_ready() -> None:
     assert "not ready: [red]triton[/red] is restarting" in " ".join(
         printed_words([], {}, ready=False, reason="[red]triton[/red] is restarting")[0]
     )
-
-
-def test_stopped_processes_are_counted() -> None:
-    process = {
-        "name": "data",
-        "state": "ready",
-        "pid": 7,
-        "processes": 3,
-        "stopped": 1,
-        "restarts": 2,
-        "memory": 2e9,
-    }
-    (line,) = [line for line in printed_words([], {}, processes=[process]) if line[:1] == ["data"]]
-    assert line == ["data", "ready,", "1", "stopped", "3", "2", "GB", "2"]

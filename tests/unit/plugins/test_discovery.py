@@ -116,13 +116,6 @@ def test_a_name_that_is_taken_stops_the_start(
     assert all(each in str(caught.value) for each in named)
 
 
-def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
-    for folder in ("clients", "code"):
-        write_client(tmp_path / folder, "hello", words="WORD = 1")
-    (tmp_path / "clients" / "hello" / "__pycache__").mkdir()
-    assert list(build(tmp_path, tmp_path / "clients").clients) == ["hello"]
-
-
 def test_a_client_that_declares_it_replaces_the_built_in_one(tmp_path: Path) -> None:
     write_client(tmp_path / "code", "resnet", REPLACING, words="WORD = 'mine'")
     found = build(tmp_path, BUILT_IN)
@@ -200,12 +193,3 @@ def test_a_toolkit_script_is_the_default_beside_clients_and_its_modules_are_not_
     ]
     loader = FoundLoader(build(tmp_path))
     assert (loader.default(""), loader.default("hello")) == ("model", "hello")
-
-
-def test_only_a_client_that_implements_a_method_for_batches_has_its_records_gathered(tmp_path: Path) -> None:
-    write_client(tmp_path, "alone", words="WORD = 1")
-    batch_method = "\n    def inference_batch(self, payloads):\n        return [WORD] * len(payloads)\n"
-    write_client(tmp_path, "together", CLIENT_SOURCE + batch_method, words="WORD = 1")
-    clients = build(tmp_path, tmp_path).clients
-    assert clients["alone"].batches is None
-    assert clients["together"].batches is not None

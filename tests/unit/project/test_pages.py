@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import yaml
 
-import sm.server.checkpoint
 from sm.client import __all__
-from sm.server.checkpoint.files import Field
 from sm.settings import HERE
-from tests.support.checkpoint_fields import PAGE, TABLES, with_tables
+from tests.support.checkpoint_fields import PAGE, with_tables
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -49,19 +45,3 @@ def test_the_page_has_todays_fields() -> None:
     assert with_tables(PAGE.read_text()) == PAGE.read_text(), (
         "update it: python -m tests.support.checkpoint_fields"
     )
-
-
-def test_no_table_of_the_code_is_missing_on_the_page() -> None:
-    shown = [row for table in TABLES.values() for row in table.items()]
-    (folder,) = map(type(PAGE), sm.server.checkpoint.__path__)
-    found = 0
-    for path in folder.glob("[!_]*.py"):
-        for table in vars(import_module(f"sm.server.checkpoint.{path.stem}")).values():
-            if (
-                isinstance(table, Mapping)
-                and table
-                and all(isinstance(each, Field) for each in table.values())
-            ):
-                found += 1
-                assert all(row in shown for row in table.items()), path
-    assert found >= 5

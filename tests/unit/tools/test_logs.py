@@ -5,22 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
 from trireme_tools import logs
-
-TIME = "2026-11-21T10:43:08.123Z"
-
-
-def record(**members: Any) -> dict[str, Any]:
-    return {"time": TIME, "process": "data", "level": "info", "message": "invocation", **members}
-
-
-@pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
-def test_a_line_that_is_not_the_boxs_is_skipped(line: str) -> None:
-    assert logs.parse(line) is None
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sm.errors import BadInput, Unsupported
-from sm.triton.tensors import DTYPES, datatype, dtype, from_bytes, to_bytes
+from sm.triton.tensors import DTYPES, datatype, from_bytes, to_bytes
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -31,10 +30,3 @@ def test_strings_are_decoded_as_bytes(array: NDArray[Any]) -> None:
     ]
     assert datatype(array) == "BYTES"
     assert from_bytes(to_bytes(array), "BYTES", array.shape).tolist() == expected
-
-
-def test_types_without_a_triton_datatype_are_refused() -> None:
-    with pytest.raises(BadInput, match="complex128"):
-        datatype(np.zeros(1, complex))
-    with pytest.raises(Unsupported, match="BF16"):
-        dtype("BF16")

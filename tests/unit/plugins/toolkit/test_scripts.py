@@ -118,19 +118,6 @@ def test_a_script_gets_the_defaults_of_its_models_library(module: str, name: str
     assert type(choose_defaults(model_of_library(module, name))) is expected
 
 
-def test_without_model_fn_and_torchscript_the_start_fails(tmp_path: Path) -> None:
-    functions = ScriptFunctions(ModuleType("inference"))
-    with pytest.raises(StartError, match="model_fn"):
-        functions.load(Context("model", tmp_path))
-    for name in ("a.pt", "b.pth"):
-        (tmp_path / name).touch()
-    with pytest.raises(StartError, match="a.pt, b.pth"):
-        load_torchscript(tmp_path)
-    (tmp_path / "model.pt").touch()
-    with pytest.raises(StartError, match=r"torch, .*code/requirements.txt"):
-        load_torchscript(tmp_path)
-
-
 class FakeTensor:
     """A tensor that knows its device."""
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import CommandError
 from sm.settings import HERE
 from trireme_tools.prepare import recipes
 from trireme_tools.prepare.recipes import Recipe
@@ -35,15 +34,6 @@ def test_the_key_changes_with_every_file_of_the_recipe_and_with_nothing_else(tmp
     assert Recipe.load(model).key == first_key
     shutil.copytree(model, tmp_path / "elsewhere" / "one")
     assert Recipe.load(tmp_path / "elsewhere" / "one").key == first_key
-
-
-def test_a_recipe_is_loaded_again_after_a_change(tmp_path: Path) -> None:
-    text = "from .shared import SOURCES\ndef build(sources, out):\n    pass\n"
-    model = write_recipe(tmp_path / "one", recipe=text, **{"shared.py": "SOURCES = ()\n"})
-    assert Recipe.load(model).sources == ()
-    (model / "recipe" / "shared.py").write_text("from nowhere import x\n")
-    with pytest.raises(CommandError, match="ModuleNotFoundError"):
-        Recipe.load(model)
 
 
 @pytest.mark.parametrize("model", recipes.find(HERE / "model"), ids=lambda path: path.name)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from sm.repository.machine import Machine
-from trireme_tools.tune.backends import MIN_GAIN, ONNX_RUNTIME, PYTHON, Answers, choose, why_not
+from trireme_tools.tune.backends import MIN_GAIN, ONNX_RUNTIME, PYTHON, Answers, choose
 
 FAULTY = Answers(PYTHON, "no engine"), Answers(ONNX_RUNTIME, "another answer")
 
@@ -24,20 +21,7 @@ def test_what_may_end_triton_has_to_be_much_cheaper(present: str) -> None:
     assert choose(answers(5, 10), present) == PYTHON
 
 
-def test_a_backend_that_answers_wrongly_is_not_taken() -> None:
-    python, _ = answers(100, 1)
-    assert choose([python, FAULTY[1]], ONNX_RUNTIME) == PYTHON
-
-
 @pytest.mark.parametrize("present", [PYTHON, ONNX_RUNTIME])
 def test_without_right_answers_of_the_python_model_everything_stays(present: str) -> None:
     assert choose([FAULTY[0], answers(100, 1)[1]], present) == present
     assert choose(FAULTY, present) == present
-
-
-def test_the_folder_of_backends_says_whether_there_is_one_and_not_the_version(tmp_path: Path) -> None:
-    (tmp_path / PYTHON).mkdir()
-    machine = Machine(backends=tmp_path, triton=(2, 71))
-    assert str(tmp_path) in why_not(machine)
-    (tmp_path / ONNX_RUNTIME).mkdir()
-    assert not why_not(machine)

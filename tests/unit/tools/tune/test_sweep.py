@@ -18,7 +18,6 @@ from trireme_tools.tune.sweep import (
     dumps,
     has_peaked,
     loads,
-    lowest_p99,
 )
 
 RECORDED_SWEEPS = Path(__file__).parent / "recorded"
@@ -60,13 +59,6 @@ def search(space: Space, measure: Callable[[Setting], Point]) -> list[Point]:
 def test_the_best_point_is_chosen_whatever_the_order(points: list[Point], expected_index: int) -> None:
     assert choose(points, 0.2) == points[expected_index]
     assert choose(points[::-1], 0.2) == points[expected_index]
-
-
-def test_if_no_point_is_within_the_bound_the_nearest_one_is_known() -> None:
-    points = [new_point(ONE, 10, 0.5), new_point(TWO, 8, 0.3), Point(BATCHED, 1, failure="no room")]
-    assert choose(points, 0.2) is None
-    assert lowest_p99(points) == points[1]
-    assert choose([], 0.2) is lowest_p99([]) is None
 
 
 @pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
