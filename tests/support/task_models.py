@@ -23,12 +23,8 @@ from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 
 WORDS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *["ada", "lives", "in", "paris", "where", "does", "she", "##s", "live", "?", "."],
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("ada", "lives", "in", "paris", "where", "does", "she", "##s", "live", "?", "."),
 )
 VECTOR = 6
 #: Weights of the embedding, and of the layer behind it.
@@ -82,8 +78,7 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
                 helper.make_node("Div", ["sum", "number"], ["pooled"]),
             ]
             weights += [
-                numpy_helper.from_array(np.array([-1]), "last"),
-                numpy_helper.from_array(np.array([1]), "one"),
+                numpy_helper.from_array(np.array([at]), name) for name, at in (("last", -1), ("one", 1))
             ]
         weights.append(numpy_helper.from_array(LAYER[:, :count], "layer"))
         nodes.append(helper.make_node("MatMul", [pooled, "layer"], ["logits"]))
@@ -101,16 +96,36 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
 
 def write_segmenter(folder: Path, labels: tuple[str, ...]) -> None:
     """Write a graph with a score for each class and block of 2 by 2 pixels: the mean of a channel."""
+    pool = helper.make_node("AveragePool", ["pixel_values"], ["logits"], kernel_shape=[2, 2], strides=[2, 2])
+    given = {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])}
+    save_graph(folder / "model.onnx", [pool], given, {"logits": (TensorProto.FLOAT, ["b", 3, 4, 4])})
+    describe_pictures(folder, labels, resize=8, crop=8, fit="squash")
+
+
+def write_constants(folder: Path, picture: str, outputs: dict[str, NDArray[np.float32]]) -> None:
+    """Write a graph that gives the same outputs for every picture of 8 by 8 pixels."""
+    nodes = [
+        helper.make_node("ReduceSum", [picture], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["sum", "zero"], ["none"]),
+        *(helper.make_node("Add", ["none", f"{name}_rows"], [name]) for name in outputs),
+    ]
+    weights = {
+        "zero": np.array(0, np.float32),
+        **{f"{name}_rows": each[None] for name, each in outputs.items()},
+    }
     save_graph(
         folder / "model.onnx",
-        [helper.make_node("AveragePool", ["pixel_values"], ["logits"], kernel_shape=[2, 2], strides=[2, 2])],
-        {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])},
-        {"logits": (TensorProto.FLOAT, ["b", 3, 4, 4])},
+        nodes,
+        {picture: (TensorProto.FLOAT, [1, 3, 8, 8])},
+        {name: (TensorProto.FLOAT, [1, *each.shape]) for name, each in outputs.items()},
+        tuple(numpy_helper.from_array(each, name) for name, each in weights.items()),
     )
+
+
+def describe_pictures(folder: Path, labels: tuple[str, ...], **steps: object) -> None:
+    """Write the labels of a model, and how its pictures are prepared."""
     (folder / "labels.txt").write_text("\n".join(labels))
-    (folder / "preprocess.json").write_text(
-        json.dumps({"resize": 8, "crop": 8, "fit": "squash", "channels": "RGB", "scale": 1 / 255})
-    )
+    (folder / "preprocess.json").write_text(json.dumps({"channels": "RGB", "scale": 1 / 255, **steps}))
 
 
 def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
@@ -123,13 +138,17 @@ def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
 
 def load_task(folder: Path, **options: Any) -> TensorClient:
     """Write ``task.json`` into a model's folder, and load the client that serves it, with its graph."""
-    (folder / "task.json").write_text(json.dumps(options))
     graph = Graph.read(folder / "model.onnx")
-    triton = InProcess(graph, session(graph.path))
+    client = load_client(folder, InProcess(graph, session(graph.path)), options)
+    assert isinstance(client, TensorClient)
+    return client
+
+
+def load_client(folder: Path, triton: InProcess, task: dict[str, Any]) -> Client:
+    (folder / "task.json").write_text(json.dumps(task))
     source = ClientSource(folder.name, folder / "task.json")
     client = load(source, triton, folder.parent)
     check(client, source, triton)
-    assert isinstance(client, TensorClient)
     return client
 
 
@@ -141,11 +160,8 @@ VOCABULARY = ("<pad>", "<s>", "</s>", "<unk>", *PITCHES)
 def tones(text: str, rate: int = 16_000) -> NDArray[np.float32]:
     """Say a text with a tone of 0.1 s for each letter, and as much silence behind it."""
     time = np.arange(rate // 10) / rate
-    parts = [
-        part
-        for letter in text.replace(" ", "|")
-        for part in (np.sin(2 * np.pi * PITCHES[letter] * time), 0 * time)
-    ]
+    letters = text.replace(" ", "|")
+    parts = [part for letter in letters for part in (np.sin(2 * np.pi * PITCHES[letter] * time), 0 * time)]
     samples: NDArray[np.float32] = np.concatenate(parts).astype(np.float32)
     return samples
 
@@ -214,10 +230,8 @@ def write_translator(folder: Path) -> Path:
     tokenizer.add_special_tokens(["<pad>", "</s>"])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    table = (
-        np.eye(len(words), dtype=np.float32)[[words.index(TRANSLATIONS.get(word, "<pad>")) for word in words]]
-        * 9
-    )
+    rows = [words.index(TRANSLATIONS.get(word, "<pad>")) for word in words]
+    table = 9 * np.eye(len(words), dtype=np.float32)[rows]
     sizes: Any = ["b", "s"]
     mask = (TensorProto.INT64, sizes)
     save_graph(
@@ -253,12 +267,8 @@ def write_translator(folder: Path) -> Path:
 
 def load_translator(folder: Path, **options: object) -> Client:
     """Load the client that serves a folder of :func:`write_translator`."""
-    (folder / "task.json").write_text(json.dumps({"task": "text2text-generation", "end": [5], **options}))
     graphs = {name: Graph.read(folder / f"{name}_model.onnx") for name in ("encoder", "decoder")}
     runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
     beside = {f"{folder.name}_decoder": runs["decoder"]}
     triton = InProcess(graphs["encoder"], runs["encoder"].runner, beside)
-    source = ClientSource(folder.name, folder / "task.json")
-    client = load(source, triton, folder.parent)
-    check(client, source, triton)
-    return client
+    return load_client(folder, triton, {"task": "text2text-generation", "end": [5], **options})

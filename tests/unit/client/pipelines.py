@@ -26,6 +26,7 @@ from tests.support.task_models import (
     load_task,
     load_translator,
     tones,
+    write_constants,
     write_segmenter,
     write_sound_model,
     write_text_model,
@@ -177,26 +178,10 @@ def write_classifier(folder: Path) -> None:
 
 def write_detector(folder: Path) -> None:
     """Write a DETR that finds the same in every picture, not in the order of the scores."""
-    rows = {
-        "logits": np.array([[1, 2, 0, 1.5], [0, 0, 6, 1], [2, 0, 0, 9], [5, 0, 1, 0]], np.float32),
-        "pred_boxes": np.array(
-            [[0.5, 0.5, 0.4, 0.9], [0.3, 0.4, 0.2, 0.3], [0.5, 0.5, 1, 1], [0.6, 0.7, 0.33, 0.21]], np.float32
-        ),
-    }
-    nodes = [
-        helper.make_node("ReduceSum", ["pixel_values"], ["sum"], keepdims=0),
-        helper.make_node("Mul", ["sum", "zero"], ["none"]),
-        *(helper.make_node("Add", ["none", f"{name}_rows"], [name]) for name in rows),
-    ]
-    weights = [numpy_helper.from_array(each[None], f"{name}_rows") for name, each in rows.items()]
-    weights.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
-    save_graph(
-        folder / "model.onnx",
-        nodes,
-        {"pixel_values": (TensorProto.FLOAT, [1, 3, 8, 8])},
-        {name: (TensorProto.FLOAT, [1, *each.shape]) for name, each in rows.items()},
-        tuple(weights),
-    )
+    logits = [[1, 2, 0, 1.5], [0, 0, 6, 1], [2, 0, 0, 9], [5, 0, 1, 0]]
+    boxes = [[0.5, 0.5, 0.4, 0.9], [0.3, 0.4, 0.2, 0.3], [0.5, 0.5, 1, 1], [0.6, 0.7, 0.33, 0.21]]
+    rows = {"logits": np.array(logits, np.float32), "pred_boxes": np.array(boxes, np.float32)}
+    write_constants(folder, "pixel_values", rows)
 
 
 def write_model(folder: Path, task: str) -> None:

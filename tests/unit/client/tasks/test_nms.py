@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sm.client.tasks.detection import MAX_CANDIDATES, MAX_OBJECTS, Floats, detect_objects
@@ -30,20 +30,17 @@ def suppress_by_loops(rows: Floats, confidence: float, iou: float) -> Objects:
             box = [x - half_width, y - half_height, x + half_width, y + half_height]
             candidates.append((label, float(score), box))
     selected: Objects = []
-    for candidate in sorted(candidates, key=lambda candidate: -candidate[1]):
-        overlaps = [
-            intersection_over_union(candidate[2], other[2]) for other in selected if other[0] == candidate[0]
-        ]
+    for label, score, box in sorted(candidates, key=lambda candidate: -candidate[1]):
+        overlaps = [intersection_over_union(box, other[2]) for other in selected if other[0] == label]
         assume(all(abs(overlap - iou) > 1e-5 for overlap in overlaps))
         if all(overlap <= iou for overlap in overlaps):
-            selected.append(candidate)
+            selected.append((label, score, box))
     return selected[:MAX_OBJECTS]
 
 
 def random_rows(seed: int, count: int, classes: int) -> Floats:
     """Boxes so crowded that most overlap with another."""
-    random = np.random.default_rng(seed)
-    rows: Floats = random.random((count, 5 + classes), np.float32)
+    rows: Floats = np.random.default_rng(seed).random((count, 5 + classes), np.float32)
     rows[:, :2] *= 100
     rows[:, 2:4] = 10 + 40 * rows[:, 2:4]
     return rows
@@ -51,11 +48,12 @@ def random_rows(seed: int, count: int, classes: int) -> Floats:
 
 @given(
     seed=st.integers(0, 2**32),
-    count=st.integers(0, 306),
+    count=st.integers(0, 100) | st.just(306),
     classes=st.integers(1, 4),
     confidence=st.sampled_from([0.0, 0.25, 0.5]),
     iou=st.sampled_from([0.1, 0.45, 0.9, 1.0]),
 )
+@settings(max_examples=25)
 def test_objects_equal_those_of_the_textbook_loop(
     seed: int, count: int, classes: int, confidence: float, iou: float
 ) -> None:
@@ -68,31 +66,16 @@ def test_objects_equal_those_of_the_textbook_loop(
     np.testing.assert_allclose(objects.boxes, boxes, atol=1e-4)
 
 
-def make_row(x: float, y: float, side: float, objectness: float, *classes: float) -> list[float]:
-    return [x, y, side, side, objectness, *classes]
-
-
 def test_equal_scores_keep_the_order_of_the_rows_also_when_there_are_too_many() -> None:
-    rows = np.array([make_row(0, 0, 8, 1, 0.75) for _ in range(3 * MAX_CANDIDATES)], np.float32)
+    rows = np.array([[0, 0, 8, 8, 1, 0.75]] * (3 * MAX_CANDIDATES), np.float32)
     rows[:, 0] = 20 * np.arange(len(rows))
-    assert detect_objects(rows, 0.5, 0.45).boxes[:, 0].tolist() == [
-        20 * index - 4 for index in range(MAX_OBJECTS)
-    ]
+    left = detect_objects(rows, 0.5, 0.45).boxes[:, 0]
+    assert left.tolist() == [20 * index - 4 for index in range(MAX_OBJECTS)]
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [np.empty((0, 85)), np.zeros((25_200, 85)), np.full((10, 6), np.nan)],
-    ids=["empty", "zeros", "nan"],
+    "rows", [np.empty((0, 85)), np.zeros((25_200, 85)), np.full((10, 6), np.nan)], ids=len
 )
 def test_empty_zero_or_nan_rows_give_no_objects(rows: Floats) -> None:
     objects = detect_objects(rows.astype(np.float32), 0.0, 0.45)
-    assert len(objects) == 0
-    assert objects.boxes.shape == (0, 4)
-
-
-def test_the_worst_case_keeps_the_most_objects() -> None:
-    rows = random_rows(1, 25_200, 80)
-    rows[:, :2] *= 6.4
-    rows[:, 4:] = 0.9 + 0.1 * rows[:, 4:]
-    assert len(detect_objects(rows, 0.5, 0.45)) == MAX_OBJECTS
+    assert (len(objects), objects.boxes.shape) == (0, (0, 4))
