@@ -33,7 +33,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput, ModelOutput, Seq2SeqLMOutput
 
-from tests.unit.client.pipelines import LABELS, REQUESTS, picture, write_model
+from tests.unit.client.pipelines import GENERATED, LABELS, PROCESSORS, REQUESTS, compact, picture, write_model
 
 
 class GraphModel(PreTrainedModel):  # type: ignore[misc]
@@ -81,19 +81,14 @@ class Translator(GraphModel, GenerationMixin):  # type: ignore[misc]
         return self.encoder
 
     def prepare_inputs_for_generation(self, input_ids: Any, **kwargs: Any) -> dict[str, Any]:
-        return {
-            "decoder_input_ids": input_ids,
-            "encoder_outputs": kwargs["encoder_outputs"],
-            "attention_mask": kwargs["attention_mask"],
-        }
+        kept = {name: kwargs[name] for name in ("encoder_outputs", "attention_mask")}
+        return {"decoder_input_ids": input_ids, **kept}
 
-    def forward(
-        self, decoder_input_ids: Any, encoder_outputs: Any, attention_mask: Any, **_options: Any
-    ) -> Any:  # type: ignore[override]
+    def forward(self, decoder_input_ids: Any, encoder_outputs: Any, **options: Any) -> Any:
         inputs = {
             "input_ids": decoder_input_ids,
             "encoder_hidden_states": encoder_outputs.last_hidden_state,
-            "encoder_attention_mask": attention_mask,
+            "encoder_attention_mask": options["attention_mask"],
         }
         return Seq2SeqLMOutput(logits=super().forward(**inputs)["logits"])
 
@@ -105,7 +100,7 @@ def pipeline(task: str, folder: Path) -> Any:
         id2label=dict(enumerate(labels)), label2id={each: n for n, each in enumerate(labels)}
     )
     options: dict[str, Any] = {"task": task}
-    if task in ("summarization", "translation", "text2text-generation"):
+    if task in GENERATED:
         stored = json.loads((folder / "config.json").read_text())
         config = PretrainedConfig(
             is_encoder_decoder=True,
@@ -131,15 +126,11 @@ def pipeline(task: str, folder: Path) -> Any:
         elif "audio" in task:
             options["feature_extractor"] = transformers.Wav2Vec2FeatureExtractor()
         else:
-            kind = {"object-detection": "DetrImageProcessor", "image-segmentation": "SegformerImageProcessor"}
-            processor = getattr(transformers, kind.get(task, "ViTImageProcessor"))
-            options["image_processor"] = processor.from_dict(
-                json.loads((folder / "preprocessor_config.json").read_text())
-            )
+            processor = getattr(transformers, PROCESSORS.get(task, "ViTImageProcessor"))
+            steps = json.loads((folder / "preprocessor_config.json").read_text())
+            options["image_processor"] = processor.from_dict(steps)
     name = "".join(part.title() for part in task.split("-"))
-    name = {"Text2TextGeneration": "Text2TextGeneration"}.get(name, name)
-    found = getattr(transformers, f"{name}Pipeline")
-    return found(model=model.eval(), framework="pt", **options)
+    return getattr(transformers, f"{name}Pipeline")(model=model.eval(), framework="pt", **options)
 
 
 def plain(value: Any) -> Any:
@@ -159,11 +150,8 @@ def opened(inputs: Any) -> Any:
         return [opened(each) for each in inputs]
     if isinstance(inputs, str) and inputs.startswith("#"):
         file = io.BytesIO(base64.b64decode(picture(inputs)))
-        return (
-            Image.open(file).convert("RGB")
-            if inputs != "#sound"
-            else soundfile.read(file, dtype="float32")[0]
-        )
+        is_sound = inputs == "#sound"
+        return soundfile.read(file, dtype="float32")[0] if is_sound else Image.open(file).convert("RGB")
     return inputs
 
 
@@ -180,7 +168,7 @@ def main() -> None:
                         answers[task].append({"answer": plain(asked(opened(inputs), **parameters))})
                 except Exception as error:  # the container answers 400
                     answers[task].append({"error": f"{type(error).__name__}: {error}"[:200]})
-    Path(__file__).with_name("pipeline_answers.json").write_text(json.dumps(answers, indent=1) + "\n")
+    Path(__file__).with_name("pipeline_answers.json").write_text(compact(answers, 2) + "\n")
 
 
 if __name__ == "__main__":

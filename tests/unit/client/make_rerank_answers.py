@@ -28,6 +28,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from tests.support.rerankers import DOCUMENTS, MAX_LENGTH, QUERY
 from tests.support.task_models import WORDS, write_text_model
+from tests.unit.client.pipelines import compact
 
 ACTIVATIONS = {"default": None, "Identity": torch.nn.Identity(), "Sigmoid": torch.nn.Sigmoid()}
 
@@ -62,10 +63,12 @@ def main() -> None:
             encoder.model.forward = forward
             encoder.save_pretrained(folder / name)
             files = (
-                "config.json",
-                "config_sentence_transformers.json",
-                "modules.json",
-                "tokenizer_config.json",
+                *(
+                    "config.json",
+                    "config_sentence_transformers.json",
+                    "modules.json",
+                    "tokenizer_config.json",
+                ),
             )
             answers[name] = {
                 "files": {file: json.loads((folder / name / file).read_text()) for file in files},
@@ -75,7 +78,7 @@ def main() -> None:
         pipeline = TextClassificationPipeline(model=model, tokenizer=tokenizer, device="cpu")
         asked = [{"text": text, "text_pair": pair} for text, pair in pairs]
         answers["pipeline"] = [row["score"] for row in pipeline(asked, truncation=True)]
-    Path(__file__).with_name("rerank_answers.json").write_text(json.dumps(answers, indent=1) + "\n")
+    Path(__file__).with_name("rerank_answers.json").write_text(compact(answers, 3) + "\n")
 
 
 if __name__ == "__main__":

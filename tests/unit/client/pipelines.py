@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from sm.client.base import Client
@@ -21,7 +20,7 @@ from sm.router.answers import write_pipeline
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
 from sm.server.hugging_face import read_folder
-from tests.support.onnx_graphs import save_graph
+from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (
     load_task,
     load_translator,
@@ -159,21 +158,16 @@ def encoded(inputs: Any) -> Any:
     return picture(inputs) if isinstance(inputs, str) and inputs.startswith("#") else inputs
 
 
+CLASSIFIER = """(float[b,3,8,8] pixel_values) => (float[b,3] logits)
+<float[3,3] layer = {2, -1, 0.5, 1, 3, -2, -1, 1, 2}> {
+    means = ReduceMean<axes = [2, 3], keepdims = 0>(pixel_values)
+    logits = MatMul(means, layer)
+}"""
+
+
 def write_classifier(folder: Path) -> None:
     """Write a graph whose scores are made of the means of the channels."""
-    layer = np.array([[2, -1, 0.5], [1, 3, -2], [-1, 1, 2]], np.float32)
-    nodes = [
-        helper.make_node("ReduceMean", ["pixel_values"], ["means"], axes=[2, 3], keepdims=0),
-        helper.make_node("MatMul", ["means", "layer"], ["logits"]),
-    ]
-    sizes: Any = ["b", 3, 8, 8]
-    save_graph(
-        folder / "model.onnx",
-        nodes,
-        {"pixel_values": (TensorProto.FLOAT, sizes)},
-        {"logits": (TensorProto.FLOAT, ["b", 3])},
-        (numpy_helper.from_array(layer, "layer"),),
-    )
+    write_graph(folder / "model.onnx", CLASSIFIER)
 
 
 def write_detector(folder: Path) -> None:
@@ -182,6 +176,20 @@ def write_detector(folder: Path) -> None:
     boxes = [[0.5, 0.5, 0.4, 0.9], [0.3, 0.4, 0.2, 0.3], [0.5, 0.5, 1, 1], [0.6, 0.7, 0.33, 0.21]]
     rows = {"logits": np.array(logits, np.float32), "pred_boxes": np.array(boxes, np.float32)}
     write_constants(folder, "pixel_values", rows)
+
+
+PROCESSORS = {"object-detection": "DetrImageProcessor", "image-segmentation": "SegformerImageProcessor"}
+STEPS = {
+    "do_resize": True,
+    "size": {"height": 8, "width": 8},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.2, 0.3, 0.4],
+    "do_reduce_labels": False,
+    "do_pad": False,
+}
 
 
 def write_model(folder: Path, task: str) -> None:
@@ -203,20 +211,9 @@ def write_model(folder: Path, task: str) -> None:
     )(folder)
     config = {"model_type": "vit", "id2label": {str(number): each for number, each in enumerate(labels)}}
     (folder / "config.json").write_text(json.dumps(config))
-    kind = {"object-detection": "DetrImageProcessor", "image-segmentation": "SegformerImageProcessor"}
-    steps = {
-        "image_processor_type": kind.get(task, "ViTImageProcessor"),
-        "do_resize": True,
-        "size": {"height": 8, "width": 8},
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [0.5, 0.4, 0.3],
-        "image_std": [0.2, 0.3, 0.4],
-        "do_reduce_labels": False,
-        "do_pad": False,
-    }
-    (folder / "preprocessor_config.json").write_text(json.dumps(steps))
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_processor_type": PROCESSORS.get(task, "ViTImageProcessor"), **STEPS})
+    )
 
 
 def load(folder: Path, task: str) -> Client:
@@ -227,6 +224,16 @@ def load(folder: Path, task: str) -> Client:
     read_folder(folder, task).write_files(folder)
     options = json.loads((folder / "task.json").read_text())
     return load_translator(folder, **options) if task in GENERATED else load_task(folder, **options)
+
+
+def compact(value: Any, depth: int) -> str:
+    """Return JSON with one item per line in what lies so deep, and everything deeper on the item's line."""
+    if not depth or not isinstance(value, dict | list):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(compact(each, depth - 1) for each in value) + "\n]"
+    rows = (f"{json.dumps(name)}: {compact(each, depth - 1)}" for name, each in value.items())
+    return "{\n" + ",\n".join(rows) + "\n}"
 
 
 def parse(client: Client, body: Any) -> Any:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from sm.client import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
+from sm.client import Client, ModelMetadata, TensorClient, TensorMetadata, TextPayload
 from sm.client.batches import AT_ONCE, Batches
 from sm.client.payloads import RequestContext
 from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
@@ -35,7 +36,7 @@ class Shouter(Client):
         self.released = threading.Event()
         self.alone: list[str] = []
         self.together: list[list[str]] = []
-        self.limits: list[Invocation | None] = []
+        self.limits: list[Any] = []
 
     def has_batches(self, number: int) -> bool:
         return len(self.together) == number
@@ -109,17 +110,12 @@ def callers() -> Iterator[Callers]:
 
 
 @contextmanager
-def callers_of(client_class: type[Shouter]) -> Iterator[Callers]:
+def callers_of(client_class: type[Shouter], **options: float) -> Iterator[Callers]:
     with ThreadPoolExecutor(32) as pool:
-        # It never calls Triton.
-        callers = Callers(client_class(None, Path(), Path()), pool)  # type: ignore[arg-type]
+        own = type("Own", (client_class,), options)
+        callers = Callers(own(EmptyTriton(), Path(), Path()), pool)
         yield callers
         callers.client.released.set()
-
-
-def test_a_record_without_company_runs_alone_in_its_callers_thread(callers: Callers) -> None:
-    assert callers.call("a").result(SECONDS) == ["A"]
-    assert (callers.client.alone, callers.client.together) == (["a"], [])
 
 
 def test_records_of_several_callers_that_wait_are_answered_together(callers: Callers) -> None:
@@ -127,11 +123,6 @@ def test_records_of_several_callers_that_wait_are_answered_together(callers: Cal
     waiting = [callers.wait(text) for text in "abc"]
     callers.release()
     assert [future.result(SECONDS) for future in waiting] == [["A"], ["B"], ["C"]]
-    assert callers.client.together == [["a", "b", "c"]]
-
-
-def test_the_records_of_a_list_are_one_batch(callers: Callers) -> None:
-    assert callers.call("a", "b", "c").result(SECONDS) == ["A", "B", "C"]
     assert callers.client.together == [["a", "b", "c"]]
 
 
@@ -159,55 +150,12 @@ def test_a_full_batch_does_not_wait_for_the_one_before(callers: Callers) -> None
     assert callers.call(*"abcdefgh").result(SECONDS) == [*"ABCDEFGH"]
 
 
-def test_a_record_waits_for_company_as_long_as_the_client_says() -> None:
-    class Patient(Shouter):
-        max_wait_ms = 1e3 * SECONDS
-        max_batch = 2
-
-    with callers_of(Patient) as callers:
-        first = callers.call("a")
-        wait_until(lambda: callers.batches._count == 1)
-        second = callers.call("b")
-        assert [first.result(SECONDS / 2), second.result(SECONDS / 2)] == [["A"], ["B"]]
-        assert callers.client.together == [["a", "b"]]
-
-
-def test_a_record_that_waited_in_vain_runs_alone() -> None:
-    class Hasty(Shouter):
-        max_wait_ms = 1.0
-
-    with callers_of(Hasty) as callers:
-        assert callers.call("a").result(SECONDS) == ["A"]
-        assert callers.client.alone == ["a"]
-
-
 def test_a_bad_record_fails_alone(callers: Callers) -> None:
     answers = callers.call("a", "bad", "c", "d").result(SECONDS)
     assert isinstance(answers[1], BadInput)
     assert [answers[0], *answers[2:]] == ["A", "C", "D"]
     # Halves are tried, so most others still have company.
     assert callers.client.together == [["a", "bad", "c", "d"], ["a", "bad"], ["c", "d"]]
-
-
-def test_a_failure_of_triton_is_that_of_all_records_and_none_is_tried_again(callers: Callers) -> None:
-    answers = callers.call("a", "gone", "c").result(SECONDS)
-    assert [type(answer) for answer in answers] == [NotReady] * 3
-    assert (len(callers.client.together), callers.client.alone) == (1, [])
-
-
-def test_a_model_with_state_is_not_called_again_for_records_that_failed_together() -> None:
-    class Stateful(Shouter):
-        repeatable = False
-
-    with callers_of(Stateful) as callers:
-        answers = callers.call("a", "bad").result(SECONDS)
-        assert [type(answer) for answer in answers] == [BadInput] * 2
-        assert (len(callers.client.together), callers.client.alone) == (1, [])
-
-
-def test_a_client_that_returns_too_few_results_fails(callers: Callers) -> None:
-    answers = callers.call("few", "b", "c").result(SECONDS)
-    assert [type(answer).__base__ for answer in answers] == [ClientFailed] * 3
 
 
 @pytest.mark.parametrize(
@@ -229,25 +177,60 @@ def test_a_caller_whose_time_is_over_or_who_left_leaves_the_batch_and_the_others
     assert callers.client.together == [["b", "c"]]
 
 
+@pytest.mark.parametrize(
+    ("max_wait_ms", "version", "texts", "together"),
+    [(0.0, "", "a", []), (1.0, "", "a", []), (0.0, "2", "ab", []), (0.0, "", "ab", [["a", "b"]])],
+    ids=["alone", "waited in vain", "names a version", "a list"],
+)
+def test_a_record_runs_alone_unless_it_has_company(
+    max_wait_ms: float, version: str, texts: str, together: list[list[str]]
+) -> None:
+    with callers_of(Shouter, max_wait_ms=max_wait_ms) as callers:
+        assert callers.call(*texts, version=version).result(SECONDS) == [*texts.upper()]
+        assert (callers.client.alone, callers.client.together) == ([] if together else [*texts], together)
+
+
+def test_a_record_waits_for_company_as_long_as_the_client_says() -> None:
+    with callers_of(Shouter, max_wait_ms=1e3 * SECONDS, max_batch=2) as callers:
+        first, second = callers.wait("a"), callers.call("b")
+        assert [first.result(SECONDS / 2), second.result(SECONDS / 2)] == [["A"], ["B"]]
+        assert callers.client.together == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "options"),
+    [
+        (("a", "gone", "c"), NotReady, {}),  # Triton's failure is that of all, and none is tried again
+        (("few", "b", "c"), ClientFailed, {}),
+        (("a", "bad"), BadInput, {"repeatable": False}),  # a model with state
+    ],
+)
+def test_a_failure_of_the_call_is_that_of_all_its_records(
+    texts: tuple[str, ...], error: type[Exception], options: dict[str, bool]
+) -> None:
+    with callers_of(Shouter, **options) as callers:
+        answers = callers.call(*texts).result(SECONDS)
+        assert [isinstance(answer, error) for answer in answers] == [True] * len(texts)
+        assert (len(callers.client.together), callers.client.alone) == (1, [])
+
+
 def test_a_batch_may_take_as_long_as_the_last_of_its_records_and_goes_on_while_one_caller_is_there(
     callers: Callers,
 ) -> None:
+    hangs_up, late = threading.Event(), Invocation(time.monotonic() + 5 * SECONDS)
     callers.occupy()
-    hangs_up = threading.Event()
-    late = Invocation(time.monotonic() + 5 * SECONDS)
     first = callers.wait("a", limit=Invocation(time.monotonic() + SECONDS, hangs_up.is_set))
     second = callers.wait("b", limit=late)
     callers.release()
     first.result(SECONDS)
     second.result(SECONDS)
     (limit,) = callers.client.limits
-    assert limit is not None
     assert limit.at == late.at
     hangs_up.set()
     assert not limit.is_disconnected()
 
 
-def test_each_request_confirms_the_calls_of_its_batch_and_has_its_stages() -> None:
+def test_each_request_has_its_batch_with_its_calls_and_stages_and_one_of_them_the_spans() -> None:
     ticket = Ticket((("model", 1),), 0.0)
 
     class Calling(Shouter):
@@ -255,65 +238,24 @@ def test_each_request_confirms_the_calls_of_its_batch_and_has_its_stages() -> No
             limit = current()
             assert limit is not None
             limit.tickets.add(ticket)
-            limit.stages["infer"] = 0.5
-            return super().inference_batch(payloads)
+            with stage("calling", "infer"):
+                return super().inference_batch(payloads)
 
+    heard = [MagicMock(headers={}) for _ in "ab"]
+    for each in heard:
+        each.span.return_value.__enter__.return_value = each
+    limits = [Invocation(time.monotonic() + SECONDS, listener=each) for each in heard]
     with callers_of(Calling) as callers:
         callers.occupy()
-        limits = [Invocation(time.monotonic() + SECONDS) for _ in "ab"]
         futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
         callers.release()
         for future, limit in zip(futures, limits, strict=True):
             future.result(SECONDS)
             assert limit.tickets == {ticket}
-            assert limit.stages["infer"] == 0.5
-            assert limit.stages["gather"] > 0
-
-
-class Heard:
-    """Notes the parts of one request."""
-
-    headers: Mapping[str, str] = {}
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.attributes: dict[str, object] = {}
-
-    @contextmanager
-    def span(self, name: str, *_: object) -> Iterator[Heard]:
-        self.parts.append(name)
-        yield self
-
-    def describe(self, attributes: Mapping[str, object]) -> None:
-        self.attributes.update(attributes)
-
-    def notice(self, name: str) -> None: ...
-    def fail(self, error: object) -> None: ...
-    def resolved(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
-
-
-def test_each_traced_request_has_its_batch_and_one_of_them_the_calls() -> None:
-    class Calling(Shouter):
-        def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
-            with stage("calling", "infer"):
-                return super().inference_batch(payloads)
-
-    with callers_of(Calling) as callers:
-        callers.occupy()
-        heard = [Heard() for _ in "ab"]
-        limits = [Invocation(time.monotonic() + SECONDS, listener=each) for each in heard]
-        futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
-        callers.release()
-        for future in futures:
-            future.result(SECONDS)
-    assert [each.attributes for each in heard] == [{"trireme.batch.size": 2}] * 2
-    assert [each.parts for each in heard] == [["batch", "infer"], ["batch"]]
-
-
-def test_a_record_that_names_a_version_runs_alone(callers: Callers) -> None:
-    assert callers.call("a", "b", version="2").result(SECONDS) == ["A", "B"]
-    assert (callers.client.alone, callers.client.together) == (["a", "b"], [])
+            assert min(limit.stages["infer"], limit.stages["gather"]) > 0
+    assert [each.describe.call_args.args for each in heard] == [({"trireme.batch.size": 2},)] * 2
+    spans = [[call.args[0] for call in each.span.call_args_list] for each in heard]
+    assert spans == [["batch", "infer"], ["batch"]]
 
 
 @pytest.mark.parametrize(
@@ -330,14 +272,6 @@ def test_a_model_that_takes_one_record_at_a_time_gets_no_batches(
 
     class Stacking(TensorClient):
         model, payload = "stacks", TextPayload
-
-        def preprocess(self, payload: TextPayload) -> Tensors:
-            raise NotImplementedError
-
-        def postprocess(self, outputs: Tensors, payload: TextPayload) -> object:
-            raise NotImplementedError
-
-        def preprocess_batch(self, payloads: Sequence[TextPayload]) -> Tensors:
-            raise NotImplementedError
+        preprocess = postprocess = preprocess_batch = TensorClient.inference  # type: ignore[assignment]
 
     assert Stacking(Serving(), Path(), Path()).takes_batches() is together

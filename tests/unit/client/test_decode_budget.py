@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tests.support.hostile_pictures import encode, large_png
 from tests.support.oriented_pictures import exif_orientation
 
 MIB = 2**20
+LARGE = large_png(1000, 1000)
 
 
 @pytest.fixture
@@ -39,45 +41,32 @@ def used_bytes(budget: DecodeBudget) -> int:
     return budget._used
 
 
-def test_pixels_count_until_their_last_view_is_gone(budget: DecodeBudget) -> None:
-    pixels = images.decode(encode(Image.new("RGB", (1000, 1000)), "JPEG"))
-    assert used_bytes(budget) == 3_000_000
-    view = pixels[10:20].transpose(1, 0, 2)
-    del pixels
-    assert used_bytes(budget) == 3_000_000
-    del view
-    assert used_bytes(budget) == 0
-
-
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
-def test_after_decoding_only_the_pixels_count_in_every_format(
+def test_pixels_count_until_their_last_view_is_gone(
     budget: DecodeBudget, image_format: str, orientation: int
 ) -> None:
-    exif = exif_orientation(orientation)
-    pixels = images.decode(encode(Image.new("RGB", (300, 200)), image_format, exif=exif))
-    assert used_bytes(budget) == pixels.nbytes
+    picture = Image.effect_noise((300, 200), 99).convert("RGB")
+    content = encode(picture, image_format, exif=exif_orientation(orientation))
+    pixels = images.decode(content)
+    view = pixels[10:20].transpose(1, 0, 2)
+    size = pixels.nbytes
     del pixels
+    assert used_bytes(budget) == size
+    del view
     assert used_bytes(budget) == 0
-
-
-def test_a_picture_that_cannot_be_decoded_uses_no_budget(budget: DecodeBudget) -> None:
-    content = encode(Image.effect_noise((300, 200), 99), "PNG")
     with pytest.raises(BadInput):
         images.decode(content[: len(content) // 2])
     assert used_bytes(budget) == 0
 
 
 def test_a_picture_without_room_waits_and_is_then_refused(budget: DecodeBudget) -> None:
-    content = large_png(1000, 1000)
-    decoded = [images.decode(content) for _ in range(5)]
-    started = time.monotonic()
+    decoded = [images.decode(LARGE) for _ in range(5)]
     with pytest.raises(Overloaded) as caught:
-        images.decode(content)
-    assert time.monotonic() - started >= 0.2
+        images.decode(LARGE)
     assert caught.value.retry_after
     decoded.clear()
-    assert images.decode(content).shape == (1000, 1000, 3)
+    assert images.decode(LARGE).shape == (1000, 1000, 3)
 
 
 def test_decoding_does_not_wait_for_a_caller_that_disconnected(
@@ -86,7 +75,16 @@ def test_decoding_does_not_wait_for_a_caller_that_disconnected(
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
     budget.acquire(20 * MIB)
     with running(Invocation(time.monotonic() + 60, lambda: True)), pytest.raises(CallerGone):
-        images.decode(large_png(1000, 1000))
+        images.decode(LARGE)
+
+
+def run_in_threads(*work: Any) -> None:
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -> None:
@@ -101,11 +99,7 @@ def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -
             observed_bytes.append(budget._used)
             budget.keep(6 * MIB, np.empty(2 * MIB, np.uint8), model)
 
-    threads = [threading.Thread(target=acquire_and_keep) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(*[acquire_and_keep] * 8)
     assert 6 * MIB <= max(observed_bytes) <= 20 * MIB
     assert used_bytes(budget) == 0
 
@@ -119,16 +113,13 @@ def request_for(model: str) -> Iterator[None]:
 
 def exhaust_one_model(budget: DecodeBudget, size: int) -> int:
     """Acquire ``size`` bytes for one model until it is refused; return how often it succeeded."""
-    with request_for("flooded"):
-        for acquired in range(100):
-            try:
-                budget.acquire(size)
-            except Overloaded:
-                return acquired
-    raise AssertionError("the budget has no limit")
+    with request_for("flooded"), pytest.raises(Overloaded):
+        for acquired in range(100):  # noqa: B007
+            budget.acquire(size)
+    return acquired
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 5, 10])
+@pytest.mark.parametrize("size", [1, 5, 10])
 def test_a_model_flooded_with_large_pictures_leaves_room_for_small_ones(
     budget: DecodeBudget, size: int
 ) -> None:
@@ -136,15 +127,8 @@ def test_a_model_flooded_with_large_pictures_leaves_room_for_small_ones(
     content = encode(Image.new("RGB", (800, 800)), "JPEG")  # 1.8 MiB
     with request_for("neighbour"):
         assert images.decode(content).shape == (800, 800, 3)
-
-
-def test_another_model_may_have_several_pictures_in_the_reserved_part(budget: DecodeBudget) -> None:
-    exhaust_one_model(budget, 5 * MIB)
-    with request_for("neighbour"):
-        budget.acquire(MIB)
-        budget.acquire(MIB)
         with pytest.raises(Overloaded):
-            budget.acquire(4 * MIB)
+            budget.acquire(15 * MIB)
 
 
 def test_released_memory_goes_first_to_the_waiting_model_that_has_none(
@@ -152,39 +136,29 @@ def test_released_memory_goes_first_to_the_waiting_model_that_has_none(
 ) -> None:
     exhaust_one_model(budget, 5 * MIB)
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
-    neighbour_served = threading.Event()
+    served = threading.Event()
 
     def acquire_for_neighbour() -> None:
         with request_for("neighbour"):
             budget.acquire(10 * MIB)
-            neighbour_served.set()
+            served.set()
 
     def keep_acquiring_for_flooded() -> None:
         with request_for("flooded"):
-            while not neighbour_served.is_set():
+            while not served.is_set():
                 budget.acquire(5 * MIB)
                 time.sleep(0.001)
                 budget.release(5 * MIB)
 
-    neighbour_thread = threading.Thread(target=acquire_for_neighbour)
-    neighbour_thread.start()
-    wait_until(lambda: budget._waiting["neighbour"])
-    flooded_threads = [threading.Thread(target=keep_acquiring_for_flooded) for _ in range(8)]
-    for thread in flooded_threads:
-        thread.start()
-    # The flooded model releases one picture after the other while eight more of its threads want memory.
-    with request_for("flooded"):
-        for _ in range(3):
-            budget.release(5 * MIB)
-            time.sleep(0.1)
-    assert neighbour_served.wait(30)
-    for thread in (neighbour_thread, *flooded_threads):
-        thread.join(30)
-    with request_for("neighbour"):
-        budget.release(10 * MIB)
-    assert used_bytes(budget) == 0
-    assert not budget._held
-    assert not budget._waiting
+    def release_one_after_the_other() -> None:
+        wait_until(lambda: budget._waiting["neighbour"])
+        with request_for("flooded"):
+            for _ in range(3):
+                budget.release(5 * MIB)
+                time.sleep(0.05)
+
+    run_in_threads(acquire_for_neighbour, release_one_after_the_other, *[keep_acquiring_for_flooded] * 8)
+    assert served.is_set()
 
 
 def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudget) -> None:
@@ -197,8 +171,12 @@ def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudge
     assert not budget._held
 
 
-def test_the_limit_is_the_setting_or_a_share_of_the_memory() -> None:
-    assert limit_per_worker(Settings.read({"TRIREME_DECODE_MEMORY_MB": "100"})) == 100 * MIB
-    limit_of_one_worker = limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}))
-    assert limit_of_one_worker == max(256 * MIB, memory_limit() // 4)
-    assert limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "256"})) >= 256 * MIB
+@pytest.mark.parametrize(
+    ("variables", "limit"),
+    [
+        ({"TRIREME_DECODE_MEMORY_MB": "100"}, 100 * MIB),
+        ({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}, max(256 * MIB, memory_limit() // 4)),
+    ],
+)
+def test_the_limit_is_the_setting_or_a_share_of_the_memory(variables: dict[str, str], limit: int) -> None:
+    assert limit_per_worker(Settings.read(variables)) == limit

@@ -31,13 +31,13 @@ class Counting(Client):
         return payload
 
 
-def client(make: Callable[[Metrics], Any], name: str = "counting") -> Counting:
-    """Return a client after its setup."""
+def made(make: Callable[[Metrics], Any], name: str = "counting") -> Any:
+    """Return what a client makes in its setup."""
     counting = Counting(EmptyTriton(), Path(), Path())
     counting.name, counting.make = name, make
     with setting_up(counting):
         counting.setup()
-    return counting
+    return counting.made
 
 
 @pytest.fixture
@@ -51,14 +51,13 @@ def value(metric: Any) -> float:
 
 
 def test_a_value_that_is_not_declared_counts_as_others(name: str) -> None:
-    counter = client(lambda m: m.counter(name, "x", {"animal": ("cat", 7), "size": ("s", "l")})).made
+    counter = made(lambda m: m.counter(name, "x", {"animal": ("cat", 7), "size": ("s", "l")}))
     counter.labels("cat", "s").inc()
     counter.labels(size="l", animal="7").inc(2)
     for animal in ("dog", None, "x" * 10_000, "\ud800", "others"):
         counter.labels(animal, "s").inc()
-    assert value(counter.labels("cat", "s")) == 1
-    assert value(counter.labels(7, "l")) == 2
-    assert value(counter.labels("wolf", "s")) == 5
+    labels = (("cat", "s"), (7, "l"), ("wolf", "s"))
+    assert [value(counter.labels(*each)) for each in labels] == [1, 2, 5]
 
 
 @pytest.mark.parametrize(
@@ -72,27 +71,23 @@ def test_a_value_that_is_not_declared_counts_as_others(name: str) -> None:
     ],
 )
 def test_labels_that_the_metric_does_not_have_are_refused(call: Callable[[Any], object], name: str) -> None:
-    counter = client(lambda m: m.counter(name, "x", {"animal": ("cat",)})).made
+    counter = made(lambda m: m.counter(name, "x", {"animal": ("cat",)}))
     with pytest.raises(ValueError, match="animal"):
         call(counter)
 
 
 @pytest.mark.parametrize("amount", [-1, math.nan, math.inf, -math.inf])
 def test_a_number_that_would_spoil_the_sum_is_refused(amount: float, name: str) -> None:
-    counter = client(lambda m: m.counter(name, "x")).made
-    gauge = client(lambda m: m.gauge(f"{name}_g", "x")).made
-    histogram = client(lambda m: m.histogram(f"{name}_h", "x", buckets=(1, 2))).made
-    with pytest.raises(ValueError, match=name):
-        counter.inc(amount)
-    if amount != -1:
-        for call in (gauge.set, gauge.inc, gauge.dec, histogram.observe):
-            with pytest.raises(ValueError, match=name):
-                call(amount)
+    counter = made(lambda m: m.counter(name, "x"))
+    gauge = made(lambda m: m.gauge(f"{name}_g", "x", {"of": ("a",)}, multiprocess_mode="livemin")).labels("a")
+    histogram = made(lambda m: m.histogram(f"{name}_h", "x", buckets=(1, 2)))
+    calls = (
+        [counter.inc] if amount == -1 else [counter.inc, gauge.set, gauge.inc, gauge.dec, histogram.observe]
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=name):
+            call(amount)
     assert (value(counter), value(gauge), value(histogram)) == (0, 0, 0)
-
-
-def test_a_gauge_goes_up_and_down(name: str) -> None:
-    gauge = client(lambda m: m.gauge(name, "x", {"of": ("a",)}, multiprocess_mode="livemin")).made.labels("a")
     gauge.set(5)
     gauge.inc()
     gauge.dec(2.5)
@@ -102,38 +97,29 @@ def test_a_gauge_goes_up_and_down(name: str) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda m, name: m.counter("", "x"),
-        lambda m, name: m.counter("cats-found", "x"),
-        lambda m, name: m.counter("1st", "x"),
-        lambda m, name: m.counter("cats:found", "x"),
-        lambda m, name: m.counter("kätzchen", "x"),
-        lambda m, name: m.counter("n" * 100, "x"),
-        lambda m, name: m.counter(7, "x"),
-        lambda m, name: m.counter(name, "\ud800"),
-        lambda m, name: m.counter(name, None),
+        *(
+            lambda m, _, wrong=wrong: m.counter(wrong, "x")
+            for wrong in ("", "a-b", "1st", "a:b", "ä", "n" * 100, 7)
+        ),
+        *(lambda m, name, wrong=wrong: m.counter(name, wrong) for wrong in ("\ud800", None)),
+        *(
+            lambda m, name, wrong=wrong: m.counter(name, "x", {"animal": wrong})
+            for wrong in ("cat", None, ("",), ("\ud800",), ("c" * 100,), range(MAX_NUMBERS))
+        ),
+        *(
+            lambda m, name, wrong=wrong: m.counter(name, "x", {wrong: ("cat",)})
+            for wrong in ("the animal", "__animal", "model", "Level")
+        ),
+        *(
+            lambda m, name, wrong=wrong: m.histogram(name, "x", buckets=wrong)
+            for wrong in ((), (2, 1), (1, 1), (1, math.nan), ("one",), 5)
+        ),
         lambda m, name: m.counter(name, "x", ("animal",)),
-        lambda m, name: m.counter(name, "x", {"animal": "cat"}),
-        lambda m, name: m.counter(name, "x", {"animal": None}),
-        lambda m, name: m.counter(name, "x", {"animal": ("",)}),
-        lambda m, name: m.counter(name, "x", {"animal": ("\ud800",)}),
-        lambda m, name: m.counter(name, "x", {"animal": ("c" * 100,)}),
-        lambda m, name: m.counter(name, "x", {"the animal": ("cat",)}),
-        lambda m, name: m.counter(name, "x", {"__animal": ("cat",)}),
-        lambda m, name: m.counter(name, "x", {"model": ("cat",)}),
-        lambda m, name: m.counter(name, "x", {"Level": ("cat",)}),
         lambda m, name: m.histogram(name, "x", {"le": ("1",)}),
-        lambda m, name: m.histogram(name, "x", buckets=()),
-        lambda m, name: m.histogram(name, "x", buckets=(2, 1)),
-        lambda m, name: m.histogram(name, "x", buckets=(1, 1)),
-        lambda m, name: m.histogram(name, "x", buckets=(1, math.nan)),
-        lambda m, name: m.histogram(name, "x", buckets=("one",)),
-        lambda m, name: m.histogram(name, "x", buckets=5),
         lambda m, name: m.gauge(name, "x", multiprocess_mode="all"),
-        lambda m, name: m.counter(name, "x", {"number": range(MAX_NUMBERS)}),
         lambda m, name: m.histogram(name, "x", {"a": range(20), "b": range(20)}),
         lambda m, name: [m.counter(f"{name}_{number}", "x") for number in range(MAX_NUMBERS + 1)],
         lambda m, name: [m.counter(name, "x"), m.counter(name, "x")],
-        lambda m, name: [m.counter(name, "x"), m.counter(f"{name}_total", "x")],
         lambda m, name: [m.counter(name, "x"), m.gauge(f"{name}_total", "x")],
         lambda m, name: [m.histogram(name, "x"), m.gauge(f"{name}_count", "x")],
         lambda m, name: [m.gauge(f"{name}_sum", "x"), m.histogram(name, "x")],
@@ -141,23 +127,22 @@ def test_a_gauge_goes_up_and_down(name: str) -> None:
 )
 def test_what_cannot_be_a_metric_is_an_error_at_start(make: Callable[[Any, str], Any], name: str) -> None:
     with pytest.raises(StartError):
-        client(lambda m: make(m, name))
+        made(lambda m: make(m, name))
 
 
 def test_a_client_that_is_loaded_again_counts_on_in_the_same_series(name: str) -> None:
-    old = client(lambda m: m.counter(name, "x", {"animal": ("cat",)}))
-    old.made.labels("cat").inc()
-    new = client(lambda m: m.counter(name, "Said better.", {"animal": ("cat", "dog")}))
-    new.made.labels("cat").inc()
-    old.made.labels("cat").inc()
-    assert value(new.made.labels("cat")) == 3
-    assert value(new.made.labels("dog")) == 0
+    old = made(lambda m: m.counter(name, "x", {"animal": ("cat",)}))
+    old.labels("cat").inc()
+    new = made(lambda m: m.counter(name, "Said better.", {"animal": ("cat", "dog")}))
+    new.labels("cat").inc()
+    old.labels("cat").inc()
+    assert (value(new.labels("cat")), value(new.labels("dog"))) == (3, 0)
 
 
 def test_two_clients_with_a_metric_of_one_name_differ_by_their_model(name: str) -> None:
-    cats, dogs = (client(lambda m: m.counter(name, "x"), model) for model in ("cats", "dogs"))
-    cats.made.inc()
-    assert (value(cats.made), value(dogs.made)) == (1, 0)
+    cats, dogs = (made(lambda m: m.counter(name, "x"), model) for model in ("cats", "dogs"))
+    cats.inc()
+    assert (value(cats), value(dogs)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -169,47 +154,35 @@ def test_two_clients_with_a_metric_of_one_name_differ_by_their_model(name: str) 
     ],
 )
 def test_two_clients_must_mean_the_same_by_one_name(make: Callable[[Any, str], Any], name: str) -> None:
-    client(lambda m: m.counter(name, "x"), "cats")
+    made(lambda m: m.counter(name, "x"), "cats")
     with pytest.raises(StartError, match=name):
-        client(lambda m: make(m, name), "dogs")
+        made(lambda m: make(m, name), "dogs")
 
 
-def test_a_metric_is_made_in_setup_and_nowhere_else(name: str) -> None:
-    counting = client(lambda m: None)
+def test_a_metric_is_made_in_setup_and_nowhere_else(name: str, tmp_path: Path) -> None:
+    metrics = made(lambda m: m)
     with pytest.raises(ClientFailed, match=name):
-        counting.metrics.counter(name, "x")
-
-
-METRIC_IN_INIT = """
-from sm.client import Client
-
-class Early(Client):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.metrics.counter("early", "x")
-
-    def inference(self, payload):
-        return 1
-"""
-OWN_ATTRIBUTE = """
-from sm.client import Client
-
-class Other(Client):
-    def setup(self):
-        self.metrics = {"loss": 1}
-
-    def inference(self, payload):
-        return self.metrics["loss"]
-"""
-
-
-def test_a_metric_that_is_made_before_setup_is_an_error_at_start(tmp_path: Path) -> None:
-    write_client(tmp_path, "early", METRIC_IN_INIT)
+        metrics.counter(name, "x")
+    write_client(
+        tmp_path,
+        "early",
+        "from sm.client import Client\n\n"
+        "class Early(Client):\n"
+        "    def __init__(self, *arguments):\n"
+        "        super().__init__(*arguments)\n"
+        "        self.metrics.counter('early', 'x')\n"
+        "    def inference(self, payload): return 1\n",
+    )
     with pytest.raises(StartError, match="'early'"):
         discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere"))
 
 
-def test_a_client_may_use_the_attribute_for_something_else(tmp_path: Path) -> None:
-    write_client(tmp_path, "other", OWN_ATTRIBUTE)
-    clients = discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere")).clients
-    assert clients["other"].inference(None) == 1
+def test_a_client_may_use_the_attribute_for_something_else() -> None:
+    class Other(Counting):
+        def setup(self) -> None:
+            self.metrics: Any = {"loss": 1}
+
+    other = Other(EmptyTriton(), Path(), Path())
+    with setting_up(other):
+        other.setup()
+    assert other.metrics == {"loss": 1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import tracemalloc
 import warnings
 from collections.abc import Iterator
@@ -34,34 +33,19 @@ from sm.plugins.toolkit import codecs
 from sm.router.answers import dumps
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
+from tests.support.hostile_pictures import encode
 from tests.support.npy_bodies import ARRAYS, damaged_bodies, encode_npy, header, with_header
 
-
-def png_bytes() -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (3, 2), (10, 20, 30)).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=True)
-    return stream.getvalue()
+PNG = encode(Image.new("RGB", (3, 2), (10, 20, 30)), "PNG")
+IN_BASE64 = base64.b64encode(PNG).decode()
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [
-        base64.b64encode(png_bytes()).decode(),
-        "data:image/png;base64," + base64.b64encode(png_bytes()).decode(),
-        png_bytes(),
-    ],
-    ids=["base64", "data-url", "raw"],
+    "sent", [IN_BASE64, f"data:image/png;base64,{IN_BASE64}", PNG], ids=["base64", "url", "raw"]
 )
 def test_an_image_may_be_base64_a_data_url_or_raw_bytes(sent: object) -> None:
     pixels = ImagePayload.model_validate({"image": sent}).pixels
-    assert pixels.shape == (2, 3, 3)
-    assert (pixels == (10, 20, 30)).all()
+    assert (pixels == np.full((2, 3, 3), (10, 20, 30))).all()
 
 
 class BytesAndTextPayload(Payload):
@@ -73,12 +57,11 @@ class BytesAndTextPayload(Payload):
 
 
 @given(
-    st.sampled_from(["", "", "data:image/png;base64,"]),
+    st.sampled_from(["", "data:image/png;base64,"]),
     st.binary().map(base64.b64encode).map(bytes.decode) | st.text("QUJD/+=-_ \n%ü", max_size=12),
 )
 @example("", "aGVsbG8=aGVsbG8=")
 @example("", "aGVsbG8=\n")
-@settings(max_examples=300)
 def test_base64_is_read_as_strictly_as_by_the_standard_library(prefix: str, text: str) -> None:
     try:
         expected = base64.b64decode(text, validate=True)
@@ -95,7 +78,7 @@ def test_each_way_of_wrong_base64_has_an_advice_of_its_own() -> None:
     for sent in (
         base64.encodebytes(bytes(100)).decode(),  # line breaks
         base64.urlsafe_b64encode(b"\xff\xef\xfe").decode(),
-        str(base64.b64encode(png_bytes())),  # a Python literal
+        str(base64.b64encode(PNG)),  # a Python literal
         "https://example.org/cat.jpg",
         "aGVsbG8",  # no padding
         "cat.jpg",
@@ -107,46 +90,44 @@ def test_each_way_of_wrong_base64_has_an_advice_of_its_own() -> None:
     assert len(sentences) == 6
 
 
-def test_a_picture_is_decoded_once() -> None:
-    payload = ImagePayload.model_validate({"image": png_bytes()})
-    assert payload.pixels is payload.pixels
-
-
-def test_a_raw_text_body_must_be_utf_8() -> None:
+def test_a_raw_text_body_must_be_utf_8_and_a_payload_without_a_main_field_takes_none() -> None:
     assert TextPayload.fields_of_raw("Grüße 👋".encode()) == {"text": "Grüße 👋"}
     assert TextPayload.fields_of_raw(b"\xef\xbb\xbfa") == {"text": "a"}
-    with pytest.raises(BadInput):
-        TextPayload.fields_of_raw(b"\xff\xfe")
-
-
-def test_a_payload_without_a_main_field_takes_no_raw_body() -> None:
-    with pytest.raises(BadInput):
-        Payload.fields_of_raw(b"x")
+    for kind, body in ((TextPayload, b"\xff\xfe"), (Payload, b"x")):
+        with pytest.raises(BadInput):
+            kind.fields_of_raw(body)
 
 
 def test_a_tensor_may_be_nested_lists_or_npy() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    from_body = TensorPayload.model_validate(TensorPayload.fields_of_raw(npy_bytes(array))).array
+    from_body = TensorPayload.model_validate(TensorPayload.fields_of_raw(encode_npy(array))).array
     assert from_body.dtype == np.float32
     assert np.array_equal(from_body, array)
     assert np.array_equal(TensorPayload(tensor=array.tolist()).array, array)
+    assert TensorPayload(tensor=np.zeros((1,) * 31)).array[None].ndim == 32
 
 
-@pytest.mark.parametrize("tensor", [[[1], [2, 3]], "abc", ["a"], {"a": 1}, None, [None]])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        [[1], [2, 3]],
+        "abc",
+        ["a"],
+        {"a": 1},
+        None,
+        [None],
+        np.zeros((1,) * 32),
+    ],  # which leaves no room for a batch
+    ids=range(7),
+)
 def test_a_tensor_must_be_a_regular_array_of_numbers(tensor: object) -> None:
     with pytest.raises(BadInput):
         _ = TensorPayload(tensor=tensor).array
 
 
-def test_a_tensor_leaves_room_for_a_batch_dimension() -> None:
-    assert TensorPayload(tensor=np.zeros((1,) * 31)).array[None].ndim == 32
-    with pytest.raises(BadInput):
-        _ = TensorPayload(tensor=np.zeros((1,) * 32)).array
-
-
 @pytest.mark.parametrize(
     "tensor",
-    [["a" * 10**6, *[1] * 10**6], [[1.5, "x"] * 10**5, [1.5, "y" * 10**6] * 10**5]],
+    [["a" * 10**6, *[1] * 10**5], [[1.5, "x"] * 10**4, [1.5, "y" * 10**6] * 10**4]],
     ids=["one long text", "many long texts"],
 )
 def test_a_text_among_numbers_is_refused_without_using_much_memory(tensor: object) -> None:
@@ -154,54 +135,41 @@ def test_a_text_among_numbers_is_refused_without_using_much_memory(tensor: objec
     try:
         with pytest.raises(BadInput):
             _ = TensorPayload(tensor=tensor).array
-        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
-
-
-def test_the_schema_says_that_an_image_is_base64() -> None:
-    schema = ImagePayload.model_json_schema()
-    assert schema["properties"]["image"]["contentEncoding"] == "base64"
-    assert schema["additionalProperties"] is False
-    assert json.dumps(schema)
 
 
 #: Bytes from which a string is decoded where it lies, in the tests of small documents.
 SMALL = 16
 LONG = st.binary(min_size=SMALL, max_size=4 * SMALL).map(base64.b64encode).map(bytes.decode)
-STRINGS = (
-    LONG
-    | st.sampled_from(["A" * 2 * SMALL + "QR==", "A" * 2 * SMALL + "\u00e9", '\\"' + "A" * 3 * SMALL])
-    | st.text(max_size=9)
-)
+ODD = st.sampled_from(["A" * 2 * SMALL + "QR==", "A" * 2 * SMALL + "\u00e9", '\\"' + "A" * 3 * SMALL])
+STRINGS = LONG | ODD | st.text(max_size=9)
 VALUES = st.recursive(
     STRINGS | st.integers(-9, 9) | st.none(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(STRINGS, inner, max_size=3),
-    max_leaves=8,
+    max_leaves=5,
 )
-DOCUMENTS = (
-    st.fixed_dictionaries({"payload": VALUES}, optional={"parameters": VALUES, "modelname": STRINGS}) | VALUES
-)
+OBJECTS = st.fixed_dictionaries({"payload": VALUES}, optional={"parameters": VALUES, "modelname": STRINGS})
 
 
 def decoded_places(value: Any, *place: object) -> Iterator[tuple[object, ...]]:
     """Yield where strings were decoded: the names and positions on the way to each."""
     if isinstance(value, DecodedBase64):
         yield place
-    for key, inner in (
-        value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
-    ):
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in inside:
         yield from decoded_places(inner, *place, key)
 
 
-@given(DOCUMENTS, st.booleans(), st.integers(0, 400), st.sampled_from([b"", b'"', b"}", b'" 1}', b","]))
-@settings(max_examples=200)
+@given(OBJECTS | VALUES, st.none() | st.integers(0, 400), st.sampled_from([b"", b'"', b"}", b'" 1}', b","]))
+@settings(max_examples=50)
 def test_a_document_is_read_as_by_orjson_whatever_is_decoded_in_it(
-    document: Any, is_cut: bool, place: int, inserted: bytes
+    document: Any, cut: int | None, inserted: bytes
 ) -> None:
     body = dumps(document)
-    if is_cut:
-        body = body[:place] + inserted + body[place:]
+    if cut is not None:
+        body = body[:cut] + inserted + body[cut:]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payloads, "MIN_BASE64_BYTES", SMALL)
         try:
@@ -225,35 +193,23 @@ LONG_BASE64 = "ACGT" * MIN_BASE64_BYTES
     ("payload", "places"),
     [
         (LONG_BASE64, [("payload",)]),
-        (
-            {"image": LONG_BASE64, "more": [1], "mask": LONG_BASE64},
-            [("payload", "image"), ("payload", "mask")],
-        ),
+        ({"image": LONG_BASE64, "a": [1], "mask": LONG_BASE64}, [("payload", "image"), ("payload", "mask")]),
         ([{"image": LONG_BASE64}, LONG_BASE64, 3], [("payload", 0, "image"), ("payload", 1)]),
     ],
     ids=["bare", "two fields", "list"],
 )
-def test_a_long_string_of_a_record_is_decoded_where_it_lies(
-    payload: object, places: list[tuple[object, ...]]
-) -> None:
+def test_a_long_string_of_a_record_is_decoded_where_it_lies(payload: object, places: list[object]) -> None:
     assert list(decoded_places(parse_body(dumps({"payload": payload})))) == places
-
-
-class FakeClient:
-    name, payload = "both", BytesAndTextPayload
 
 
 def test_each_field_gets_bytes_or_text_as_declared() -> None:
     decoded = DecodedBase64(b"\x00\x10\x83" * 10)
-    record: dict[str, Any] = {"image": decoded, "letters": decoded, "anything": decoded}
-    client: Any = FakeClient()
-    payload = validate_payload(client, DispatchRequest("both", [record], client=client), record)
-    assert isinstance(payload, BytesAndTextPayload)
-    assert payload.image is decoded.content
-    assert payload.letters == payload.anything == "ABCD" * 10
-    bare_payload = validate_payload(client, DispatchRequest("both", [decoded], client=client), decoded)
-    assert isinstance(bare_payload, BytesAndTextPayload)
-    assert bare_payload.image is decoded.content
+    client: Any = type("Client", (), {"name": "both", "payload": BytesAndTextPayload})()
+    for record in ({"image": decoded, "letters": decoded, "anything": decoded}, decoded):
+        payload: Any = validate_payload(client, DispatchRequest("both", [record], client=client), record)
+        assert payload.image is decoded.content
+        if record is not decoded:
+            assert payload.letters == payload.anything == "ABCD" * 10
 
 
 @given(ARRAYS, st.sampled_from("CF"), st.sampled_from([None, (2, 0)]), st.binary(max_size=3))
@@ -268,16 +224,10 @@ def test_arrays_that_numpy_writes_are_read(
     assert read.flags.writeable
 
 
-def npz_archive() -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, a=np.arange(3))
-    return stream.getvalue()
-
-
 #: What a damaged body hits rarely, and what NumPy would read, run, or take memory for.
 REFUSED = {
     "empty": b"",
-    "npz archive": npz_archive(),
+    "npz archive": b"PK\x03\x04" + bytes(99),
     "pickle": encode_npy(np.array([{"a": 1}], object)),
     "object field": with_header(header("[('a', 'O')]"), bytes(8)),
     "truncated": encode_npy(np.arange(100))[:-10],
@@ -285,7 +235,8 @@ REFUSED = {
     "header of 100 KB": with_header(header(shape="(0,)") + " " * 100_000, version=b"\x02\x00"),
     "terabytes of empty elements": with_header(header("'<V0'", shape=f"({10**15},)")),
     "terabytes of empty texts": with_header(header("'<U0'", shape=f"({10**15},)")),
-    "a large dimension beside an empty one": with_header(header(shape=f"(0, {2**62})"), bytes(8)),
+    "a large dimension beside an empty one": with_header(header(shape=f"(0, {2**31 - 1})")),
+    "large dimensions beside an empty one": with_header(header(shape="(100000, 100000, 0)")),
     "two negative dimensions": with_header(header(shape="(-2, -2)"), bytes(32)),
     "true as a dimension": with_header(header(shape="(True,)"), bytes(8)),
     "a dtype of a thousand levels": with_header(header("[('a'," * 900 + "'<f8'" + ")]" * 900), bytes(8)),
@@ -300,17 +251,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_body_that_is_no_plain_array_is_refused(name: str) -> None:
-    for read_body in (
+    for read in (
         read_npy,
         TensorPayload.fields_of_raw,
         lambda body: codecs.decode(body, "application/x-npy"),
     ):
         with pytest.raises(BadInput):
-            read_body(REFUSED[name])
-
-
-#: What reading a damaged body may take.
-MAX_BYTES = 2 * 2**20
+            read(REFUSED[name])
 
 
 def read_and_measure(body: bytes) -> tuple[np.ndarray[Any, Any] | None, int]:
@@ -318,8 +265,7 @@ def read_and_measure(body: bytes) -> tuple[np.ndarray[Any, Any] | None, int]:
     tracemalloc.start()
     try:
         array = read_npy(body)
-    except BadInput as error:
-        assert "\n" not in error.sentence
+    except BadInput:
         array = None
     finally:
         _, peak = tracemalloc.get_traced_memory()
@@ -328,12 +274,12 @@ def read_and_measure(body: bytes) -> tuple[np.ndarray[Any, Any] | None, int]:
 
 
 @given(damaged_bodies())
-@settings(max_examples=500)
+@settings(max_examples=80)
 @pytest.mark.filterwarnings("error")
 def test_a_damaged_body_is_the_array_that_numpy_reads_or_refused_and_takes_no_memory(body: bytes) -> None:
     array, peak = read_and_measure(body)
     # Once in many thousand new names the interpreter enlarges its table of names by megabytes.
-    assert peak < MAX_BYTES or read_and_measure(body)[1] < MAX_BYTES
+    assert peak < 2 * 2**20 or read_and_measure(body)[1] < 2 * 2**20
     if array is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

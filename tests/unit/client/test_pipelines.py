@@ -6,7 +6,6 @@ The answers are those of transformers' own pipelines, with the same graphs: ``ma
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import transformers
 
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
@@ -93,8 +91,7 @@ def test_a_task_answers_as_its_pipeline(tmp_path: Path, task: str) -> None:
         assert equal(*pair), (inputs, parameters, *pair)
 
 
-#: What the box cannot do, of the parameters of the pipelines: of the tests' transformers, and of 4.57 those that
-#: its signatures do not name.
+#: What the box cannot do, of the parameters of the pipelines of 4.57 and 5.
 REFUSED: dict[str, tuple[str, ...]] = {
     "text-classification": ("truncation", "padding", "max_length", "tokenizer_kwargs"),
     "token-classification": ("stride", "is_split_into_words", "delimiter", "offset_mapping"),
@@ -118,15 +115,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
         *("stopping_criteria", "generation_config", "src_lang", "tgt_lang", "decoder_start_token_id"),
     ),
 }
-#: Of the signatures, what the box does.
-OBEYED = {
-    "text-classification": {"function_to_apply", "top_k"},
-    "token-classification": {"ignore_labels", "aggregation_strategy"},
-    "fill-mask": {"top_k", "targets"},
-    "image-classification": {"top_k", "function_to_apply"},
-    "audio-classification": {"top_k", "function_to_apply"},
-}
-
 
 VALUES: tuple[Any, ...] = (1, True, "longest", {})
 
@@ -138,18 +126,6 @@ def test_a_parameter_that_is_not_obeyed_is_refused_by_its_name(tmp_path: Path, t
         with pytest.raises(WrongPayload) as caught:
             ask(load_once(task, tmp_path), encoded(inputs), **{**parameters, name: value})
         assert caught.value.details["field"] == f"parameters.{name}"
-
-
-@pytest.mark.parametrize("task", REFUSED)
-def test_every_parameter_of_a_pipeline_is_obeyed_or_refused(task: str) -> None:
-    name = "".join(part.title() for part in task.split("-"))
-    pipeline = getattr(transformers.pipelines, f"{name}Pipeline", None)
-    if pipeline is None:  # 5 has lost it
-        assert task in ("question-answering", "text2text-generation")
-        return
-    signature = inspect.signature(pipeline._sanitize_parameters)
-    asked = {each.name for each in signature.parameters.values()} - {"self"}
-    assert asked <= {*REFUSED[task], *OBEYED.get(task, ())}
 
 
 @pytest.mark.parametrize(
