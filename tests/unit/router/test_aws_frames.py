@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from botocore.eventstream import EventStreamBuffer
@@ -25,31 +25,18 @@ def parse_frames(content: bytes) -> list[Any]:
     return list(buffer)
 
 
-def failing_chunks(error: TriremeError) -> Iterator[bytes]:
-    yield b"one"
-    raise error
-
-
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=50), max_size=5), st.binary())
 def test_any_frame_is_read_back(headers: dict[str, str], payload: bytes) -> None:
     (message,) = parse_frames(frame(headers, payload))
     assert (message.headers, message.payload) == (headers, payload)
 
 
-def test_each_chunk_is_a_payload_part() -> None:
-    parsed = [parse_frames(content) for content in frames(iter([b"one", b"two"]))]
-    assert [[message.payload for message in messages] for messages in parsed] == [[b"one"], [b"two"]]
-    assert parsed[0][0].headers == {
-        ":message-type": "event",
-        ":event-type": "PayloadPart",
-        ":content-type": "application/octet-stream",
-    }
-
-
-def test_a_chunk_larger_than_a_frame_is_several() -> None:
+def test_each_chunk_is_a_payload_part_and_one_larger_than_a_frame_several() -> None:
     chunk = bytes(range(256)) * (MAX_PAYLOAD_BYTES // 256) + b"end"
-    parts = [message.payload for content in frames(iter([chunk])) for message in parse_frames(content)]
-    assert (len(parts), b"".join(parts)) == (2, chunk)
+    parsed = [parse_frames(content) for content in frames(iter([b"one", chunk]))]
+    first, *others = [message for messages in parsed for message in messages]
+    assert (first.payload, b"".join(each.payload for each in others), len(others)) == (b"one", chunk, 2)
+    assert (first.headers[":message-type"], first.headers[":event-type"]) == ("event", "PayloadPart")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +44,7 @@ def test_a_chunk_larger_than_a_frame_is_several() -> None:
     [(ClientFailed("it broke"), "StreamBroken"), (DeadlinePassed("too late"), "ModelInvocationTimeExceeded")],
 )
 def test_an_error_is_the_last_frame(error: TriremeError, code: str) -> None:
-    first, last = parse_frames(b"".join(frames(failing_chunks(error))))
+    first, last = parse_frames(b"".join(frames(iter(MagicMock(side_effect=[b"one", error]), b""))))
     assert first.payload == b"one"
     assert last.headers[":message-type"] == "exception"
     assert last.headers[":exception-type"] == "ModelStreamError"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from openapi_spec_validator import validate
 
 from sm.client import Client, Parameters, TextPayload
 from sm.client.results import Boxes
-from sm.control.openapi import MAX_SAMPLE_BYTES, METHODS, document
+from sm.control.openapi import MAX_SAMPLE_BYTES, document
 from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client
 
 
@@ -72,17 +70,6 @@ def test_the_schemas_of_payload_parameters_and_result_come_from_the_types(tmp_pa
     assert result == {"type": "object", "additionalProperties": {"type": "integer"}}
 
 
-@pytest.mark.parametrize(
-    "client_class", [WordCounter, ResultWithoutSchema, ResultOfUnknownType, ArbitraryPayloadTypes]
-)
-def test_the_document_is_valid_for_any_types_of_a_client(client_class: type[Client], tmp_path: Path) -> None:
-    validate(document([describe_client(make_client(client_class, tmp_path))]))
-
-
-def test_the_document_without_clients_is_valid() -> None:
-    validate(document())
-
-
 def test_samples_become_examples_unless_they_are_large(tmp_path: Path) -> None:
     (tmp_path / "sample").mkdir()
     (tmp_path / "sample" / "payload.json").write_text('{"text": "a"}')
@@ -97,18 +84,18 @@ class ClientWithBoxes(WordCounter):
     samples = ("street.jpg", "../secret.txt", "link.jpg", "absent.jpg", "large.jpg")
 
 
-def test_the_result_kind_is_in_the_document(tmp_path: Path) -> None:
-    openapi = document([describe_client(make_client(ClientWithBoxes, tmp_path))])
+def test_the_document_is_valid_for_any_types_of_clients_and_names_the_kind_of_a_result(
+    tmp_path: Path,
+) -> None:
+    kinds = (ClientWithBoxes, ResultWithoutSchema, ResultOfUnknownType, ArbitraryPayloadTypes)
+    clients = [make_client(kind, tmp_path) for kind in kinds]
+    for number, client in enumerate(clients[1:]):
+        client.name = f"words{number}"
+    openapi = document([describe_client(client) for client in clients])
     validate(openapi)
-    assert openapi["components"]["schemas"]["words.Request"]["x-result"] == {
-        "kind": "boxes",
-        "items": "objects",
-        "parameters": {"format": "boxes"},
-        "label": "label",
-        "score": "score",
-        "box": "box",
-        "relative": True,
-    }
+    described = openapi["components"]["schemas"]["words.Request"]["x-result"]
+    assert described["kind"] == "boxes"
+    assert (described["items"], described["relative"], described["box"]) == ("objects", True, "box")
 
 
 def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path: Path) -> None:
@@ -129,30 +116,4 @@ def test_every_schema_has_a_title_of_its_own(tmp_path: Path) -> None:
     schemas = document([describe_client(client) for client in (first, second)])["components"]["schemas"]
     titles = [schema["title"] for schema in schemas.values()]
     assert len(titles) == len(set(titles))
-    assert {"WordCountOptions", "WordCountOptions2", "WordCountPayload", "WordCountRequest", "Error"} <= {
-        *titles
-    }
-
-
-def arrays(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield the schemas of arrays within a document."""
-    if isinstance(schema, dict):
-        kinds = schema.get("type", ())
-        if "array" in ([kinds] if isinstance(kinds, str) else kinds):
-            yield schema
-    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from arrays(inner)
-
-
-def test_every_array_says_what_its_items_are(tmp_path: Path) -> None:
-    openapi = document([describe_client(make_client(WordCounter, tmp_path))])
-    found = list(arrays(openapi))
-    assert found
-    assert [array for array in found if not {"items", "prefixItems"} & array.keys()] == []
-
-
-def test_the_routes_begin_with_invocations_and_each_is_in_a_group() -> None:
-    described = document()["paths"]
-    assert next(iter(described)) == "/invocations"
-    operations = [item[method] for item in described.values() for method in METHODS & item.keys()]
-    assert all(len(operation["tags"]) == 1 for operation in operations)
+    assert {"WordCountOptions", "WordCountOptions2"} <= {*titles}

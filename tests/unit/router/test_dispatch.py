@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from PIL import Image
 
 from sm.client import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.client.batches import Batches
@@ -28,6 +28,7 @@ from sm.invocation import Invocation, current, running
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
 from sm.router.records import OrderedMap, run_records
+from tests.support.hostile_pictures import encode
 
 
 class EchoParameters(Parameters):
@@ -76,18 +77,6 @@ class SumClient(Client):
         return sum(payload.numbers)
 
 
-class ConcurrentClient(Client):
-    """Answers only while three records run at the same time."""
-
-    payload = TextPayload
-    barrier = threading.Barrier(3, timeout=10)
-
-    def inference(self, payload: TextPayload) -> object:
-        self.barrier.wait()
-        deadline = current()
-        return deadline is not None and deadline.remaining() > 0
-
-
 class ImageShapeClient(Client):
     payload = ImagePayload
 
@@ -107,6 +96,9 @@ class AnyFile(Payload):
     content_types = ("*/*",)
 
     content: Base64Bytes
+
+
+PIXEL = {"image": encode(Image.new("RGB", (1, 1)), "PNG")}
 
 
 class Dispatcher(NamedTuple):
@@ -129,7 +121,6 @@ def dispatcher() -> Iterator[Dispatcher]:
         "echo": EchoClient,
         "batch": BatchEchoClient,
         "plain": SumClient,
-        "meeting": ConcurrentClient,
         "look": ImageShapeClient,
     }
     client_classes |= {"tensor": TensorSumClient, "weigh": FileSizeClient}
@@ -167,22 +158,38 @@ def only_error(results: list[object]) -> TriremeError:
     return results[0]
 
 
-def test_records_are_answered_in_order_and_only_a_bad_one_fails(dispatcher: Dispatcher) -> None:
-    first, second, third = run(dispatcher, "echo", "a", {"txt": "b"}, "c")
-    assert (first, third) == ("a", "c")
-    assert isinstance(second, WrongPayload)
-    assert second.details["field"] == "payload[1].text"
+@pytest.mark.parametrize(
+    ("model", "records", "field"),
+    [
+        ("echo", ("a", {"txt": "b"}, "c"), "payload[1].text"),
+        ("echo", ("a", {"text": "wrong"}, "c"), "payload[1].text"),
+        ("look", (PIXEL, {"image": "not base64!"}, PIXEL), "payload[1].image"),
+    ],
+)
+def test_records_are_answered_in_order_and_only_a_bad_one_fails(
+    dispatcher: Dispatcher, model: str, records: tuple[object, ...], field: str
+) -> None:
+    first, second, third = run(dispatcher, model, *records)
+    assert not isinstance(first, TriremeError)
+    assert not isinstance(third, TriremeError)
+    assert isinstance(second, BadInput | WrongPayload)
+    assert second.details["field"] == field
 
 
-def test_an_error_raised_by_the_client_names_the_records_position(dispatcher: Dispatcher) -> None:
-    _, second = run(dispatcher, "echo", "a", {"text": "wrong"})
-    assert isinstance(second, WrongPayload)
-    assert second.details["field"] == "payload[1].text"
-
-
-def test_records_run_concurrently_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
-    with running(Invocation(at=10**12)):
-        assert run(dispatcher, "meeting", "a", "b", "c") == [True, True, True]
+@pytest.mark.parametrize(
+    ("content_type", "model", "expected"),
+    [
+        ("application/pdf", "weigh", 5),
+        ("image/png", "weigh", 5),
+        ("", "weigh", 5),
+        ("image/png", "echo", None),
+    ],
+)
+def test_a_raw_body_is_of_the_types_that_the_payload_takes(
+    dispatcher: Dispatcher, content_type: str, model: str, expected: int | None
+) -> None:
+    (result,) = run(dispatcher, model, RawRecord(b"12345", content_type))
+    assert result == expected if expected else isinstance(result, UnsupportedType)
 
 
 @pytest.mark.parametrize(
@@ -215,25 +222,6 @@ def test_the_error_for_a_wrong_field_names_it(
 def test_custom_attributes_set_known_parameters_and_others_are_ignored(dispatcher: Dispatcher) -> None:
     assert run(dispatcher, "echo", "a", attributes={"times": "3", "trace": "x"}) == ["aaa"]
     assert run(dispatcher, "plain", {"numbers": [1, 2]}, attributes={"trace": "x"}) == [3]
-
-
-def test_a_raw_body_of_another_type_than_the_clients_is_refused(dispatcher: Dispatcher) -> None:
-    error = only_error(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
-    assert isinstance(error, UnsupportedType)
-    assert "text/plain" in error.sentence
-
-
-@pytest.mark.parametrize("content_type", ["application/pdf", "image/png", ""])
-def test_a_payload_that_accepts_any_type_takes_every_raw_body(
-    dispatcher: Dispatcher, content_type: str
-) -> None:
-    assert run(dispatcher, "weigh", RawRecord(b"12345", content_type)) == [5]
-
-
-def test_the_error_for_base64_in_a_list_names_the_records_position(dispatcher: Dispatcher) -> None:
-    _, second = run(dispatcher, "look", {"image": "QQ=="}, {"image": "not base64!"})
-    assert isinstance(second, BadInput)
-    assert second.details["field"] == "payload[1].image"
 
 
 def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_bad_one_fails(

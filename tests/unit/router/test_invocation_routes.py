@@ -68,33 +68,6 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         yield app.test_client()
 
 
-@pytest.mark.parametrize("payload", ["s3_uri", {"text": "s3_uri"}, {"text": '{"s3_uri": "s3://a/b"}'}])
-def test_a_payload_that_speaks_of_s3_is_like_any_other(http_client: FlaskClient, payload: object) -> None:
-    response = http_client.post("/invocations", json={"modelname": "upper", "payload": payload})
-    assert response.status_code == 200
-    assert "S3_URI" in response.get_json()["result"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"payload": {"s3_uri": "s3://bucket/key"}},
-        {"payload": {"text": {"s3_uri": "s3://bucket/key"}}},
-        {"payload": "a", "result_s3_uri": "s3://bucket/key"},
-    ],
-)
-def test_an_address_in_s3_is_not_a_payload_and_no_place_for_a_result(
-    http_client: FlaskClient, body: dict[str, object]
-) -> None:
-    response = http_client.post("/invocations", json={"modelname": "upper", **body})
-    assert (response.status_code, response.get_json()["code"]) == (422, "wrong_payload")
-
-
-def test_a_body_over_the_limit_is_a_413_without_nginx_too(http_client: FlaskClient) -> None:
-    response = http_client.post("/invocations", data=b" " * 1001, content_type="application/json")
-    assert (response.status_code, response.json and response.json["code"]) == (413, "too_large")
-
-
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413), (5000, 413)])
 def test_a_chunked_body_over_the_limit_is_refused_and_not_cut(
     http_client: FlaskClient, size: int, status: int
@@ -114,13 +87,6 @@ def test_a_chunked_body_that_cannot_be_read_is_a_400(http_client: FlaskClient, e
     environ = {"wsgi.input": BrokenInput(), "wsgi.input_terminated": True, **CHUNKED_BODY}
     response = http_client.post("/invocations", content_type="text/plain", environ_overrides=environ)
     assert (response.status_code, response.json and response.json["code"]) == (400, "bad_input")
-
-
-@pytest.mark.parametrize("path", ["/invocations", "/endpoints/x/invocations"])
-def test_an_options_request_is_a_405(http_client: FlaskClient, path: str) -> None:
-    response = http_client.options(path)
-    assert (response.status_code, response.content_type) == (405, "application/json")
-    assert response.headers["Allow"] == "POST"
 
 
 @pytest.mark.parametrize(("http_client", "status"), [(True, 504), (False, 200)], indirect=["http_client"])

@@ -27,14 +27,10 @@ def notes(tmp_path: Path) -> OnceNotes:
     return OnceNotes(tmp_path / "once")
 
 
-def note_of_a_dead_worker(notes: OnceNotes, folder: Path) -> None:
-    notes.begin(make_request())
-    (note,) = folder.iterdir()
-    note.write_text(str(NO_PROCESS))
-
-
 def test_the_request_of_a_worker_that_died_is_refused(notes: OnceNotes, tmp_path: Path) -> None:
-    note_of_a_dead_worker(notes, tmp_path / "once")
+    notes.begin(make_request())
+    (note,) = (tmp_path / "once").iterdir()
+    note.write_text(str(NO_PROCESS))
     with pytest.raises(Interrupted):
         notes.begin(make_request())
     notes.begin(make_request("another"))

@@ -136,7 +136,7 @@ def test_pages_of_other_hosts_are_not_those_of_a_box_without_a_name() -> None:
 def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(sent: bytes) -> None:
     caller, served = socket.socketpair()
     caller.settimeout(20)
-    server = WebSocket(served, MAX_BYTES, 0.3)
+    server = WebSocket(served, MAX_BYTES, 0.1)
 
     def serve() -> None:
         with suppress(CallerGone, OSError):
