@@ -13,31 +13,12 @@ from types import ModuleType
 import chalicelib
 import pytest
 
-import sm.client
-import sm.control
-import sm.http
-import sm.models
-import sm.plugins
-import sm.router
-import sm.server.access
-import sm.tracing
-import sm.triton
 from sm.triton.triton_errors import Rule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
 FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.stub_utils")
-PACKAGES = (
-    sm.client,
-    sm.control,
-    sm.http,
-    sm.models,
-    sm.plugins,
-    sm.router,
-    sm.server.access,
-    sm.tracing,
-    sm.triton,
-)
+PACKAGES = "client control http models plugins router server.access tracing triton"
 #: These read a setting's address and the help of Triton.
 OF_NO_CALLER = ("sm.models.fetch.addresses.QUERY-0", "sm.triton.server.OPTION-0")
 #: Characters, and processor time that a search of them may take. A linear one takes less than a millisecond, a
@@ -47,8 +28,9 @@ SEARCHES = re.compile(r"\b(\w+)\.(?:search|finditer|findall|sub|split)\(")
 
 
 def modules() -> Iterator[ModuleType]:
-    names = [package.__name__ for package in PACKAGES]
-    for package in PACKAGES:
+    names = []
+    for package in (importlib.import_module(f"sm.{name}") for name in PACKAGES.split()):
+        names.append(package.__name__)
         names += [each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     names += [f"chalicelib.{each.name}" for each in pkgutil.iter_modules(chalicelib.__path__)]
     for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,7 @@ class NotingLoader:
         self.entered, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
-    def load_beside(
-        self, name: str, _: Path, version: str, __: Path, prepare: Callable[[LoadRecord], None]
-    ) -> LoadRecord:
-        self.prepare = prepare
+    def load_beside(self, name: str, _: Path, version: str, *__: object) -> LoadRecord:
         self.loads.append(name)
         self.entered.set()
         self.may_end.wait(10)
@@ -47,31 +43,25 @@ class NotingLoader:
     take_over, unload_idle = Loader.take_over, Loader.unload_idle
 
 
-Make = Callable[..., tuple[Versions, NotingLoader]]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    def make() -> tuple[Versions, NotingLoader]:
-        repository = tmp_path / "repository"
-        first = {name: (name, digest(repository, name)) for name in names(repository)}
-        box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
-        loader = NotingLoader(LoadRecords(box.models_file))
-        verdict = {"verdict": UNDECIDED, "reason": "so"}
-        parts: Any = loader, box, lambda: repository, 3600, 5, lambda _: {}, lambda *_: verdict
-        return Versions(*parts), loader
-
+def make(folder: Path) -> tuple[Versions, NotingLoader]:
+    """Return the versions of a repository with two models."""
+    repository = folder / "repository"
     for name in ("cats", "dogs"):
-        multiplying_model().write(tmp_path / "repository" / name)
-    return make
+        multiplying_model().write(repository / name)
+    first = {name: (name, digest(repository, name)) for name in names(repository)}
+    box = Box("id", folder, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
+    loader = NotingLoader(LoadRecords(box.models_file))
+    verdict = {"verdict": UNDECIDED, "reason": "so"}
+    parts: Any = loader, box, lambda: repository, 3600, 5, lambda _: {}, lambda *_: verdict
+    return Versions(*parts), loader
 
 
 def change(tmp_path: Path, name: str = "cats") -> None:
     (tmp_path / "repository" / name / "1" / "weights").write_text(f"{name} of another size")
 
 
-def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(make: Make, tmp_path: Path) -> None:
-    versions, loader = make()
+def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(tmp_path: Path) -> None:
+    versions, loader = make(tmp_path)
     versions.look()
     change(tmp_path)
     versions.look()
@@ -81,8 +71,8 @@ def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(make: Make
     assert loader.loads == ["cats"]
 
 
-def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(make: Make, tmp_path: Path) -> None:
-    versions, loader = make()
+def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(tmp_path: Path) -> None:
+    versions, loader = make(tmp_path)
     change(tmp_path)
     loader.failure = "it has no weights"
     for _ in range(4):
@@ -95,11 +85,9 @@ def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(make: Make,
     assert (versions.update("cats"), versions.failures) == (UNCHANGED, {})
 
 
-def test_only_one_version_is_loaded_at_a_time(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_version_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions_module, "PUSH_PATIENCE_S", 0.1)
-    versions, loader = make()
+    versions, loader = make(tmp_path)
     change(tmp_path)
     loader.may_end.clear()
     thread = threading.Thread(target=versions.update, args=("cats",))
@@ -111,10 +99,10 @@ def test_only_one_version_is_loaded_at_a_time(
     thread.join()
 
 
-def test_a_step_of_an_ensemble_cannot_be_replaced_alone(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "repository" / "all").mkdir()
+def test_a_step_of_an_ensemble_cannot_be_replaced_alone(tmp_path: Path) -> None:
+    (tmp_path / "repository" / "all").mkdir(parents=True)
     (tmp_path / "repository" / "all" / "config.pbtxt").write_text(chain_config("cats", "dogs"))
-    versions, loader = make()
+    versions, loader = make(tmp_path)
     change(tmp_path)
     with pytest.raises(BadInput, match="'all'"):
         versions.update("cats")
@@ -133,8 +121,8 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
 TENTH = Canary(10, False, 0.0)
 
 
-def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make, tmp_path: Path) -> None:
-    versions, loader = make()
+def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(tmp_path: Path) -> None:
+    versions, loader = make(tmp_path)
     with pytest.raises(Conflict):
         versions.promote("cats")
     change(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,19 @@ OPEN = """\
 NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@host)  Tue Sep 23 2025
 GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)
 """
-Find = Callable[..., GpuDriver]
 
 
-@pytest.fixture
-def find(tmp_path: Path) -> Find:
-    """Return a function that describes a machine with a driver and libraries of these versions."""
-
-    def found(
-        driver: str, libraries: str, form: str = CLOSED, works: bool = True, has_gpu: bool = False
-    ) -> GpuDriver:
-        file, folder = tmp_path / "version", tmp_path / "compat" / "lib.real"
-        if driver:
-            file.write_text(form.format(driver))
-        folder.mkdir(parents=True)
-        if libraries:
-            (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{libraries}")
-            (folder / f"libcuda.so.{libraries}").touch()
-        folders = (tmp_path / "none", folder)
-        variables = {"CUDA_VERSION": "13.3.1.014"}
-        return GpuDriver.find(variables, file, folders, lambda _: works, lambda: has_gpu)
-
-    return found
+def find(
+    folder: Path, driver: str, libraries: str, form: str = CLOSED, works: bool = True, has_gpu: bool = False
+) -> GpuDriver:
+    """Describe a machine with a driver and libraries of these versions."""
+    if driver:
+        (folder / "version").write_text(form.format(driver))
+    if libraries:
+        (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{libraries}")
+        (folder / f"libcuda.so.{libraries}").touch()
+    variables, folders = {"CUDA_VERSION": "13.3.1.014"}, (folder / "none", folder)
+    return GpuDriver.find(variables, folder / "version", folders, lambda _: works, lambda: has_gpu)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +48,13 @@ def find(tmp_path: Path) -> Find:
     ],
 )
 def test_libraries_come_first_if_the_driver_is_older(
-    find: Find, tmp_path: Path, form: str, driver: str, is_old: bool
+    tmp_path: Path, form: str, driver: str, is_old: bool
 ) -> None:
-    found = find(driver, "580.95.05", form)
-    assert found.version == driver
-    assert found.is_old == is_old
-    folder = str(tmp_path / "compat" / "lib.real")
-    expected = {"LD_LIBRARY_PATH": f"{folder}:/usr/local/nvidia/lib"} if is_old else {}
+    found = find(tmp_path, driver, "580.95.05", form)
+    assert (found.version, found.is_old) == (driver, is_old)
+    expected = {"LD_LIBRARY_PATH": f"{tmp_path}:/usr/local/nvidia/lib"} if is_old else {}
     # Twice the same: a box starts programs that start others.
-    for paths in ("/usr/local/nvidia/lib", f"{folder}:/usr/local/nvidia/lib"):
+    for paths in ("/usr/local/nvidia/lib", f"{tmp_path}:/usr/local/nvidia/lib"):
         assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
 
 
@@ -82,16 +70,10 @@ def test_libraries_come_first_if_the_driver_is_older(
     ],
 )
 def test_what_a_machine_gets_and_the_start_says(
-    find: Find,
-    tmp_path: Path,
-    driver: str,
-    libraries: str,
-    options: Any,
-    variables: dict[str, str],
-    level: str,
+    tmp_path: Path, driver: str, libraries: str, options: Any, variables: dict[str, str], level: str
 ) -> None:
-    found, folder = find(driver, libraries, **options), tmp_path / "compat" / "lib.real"
-    assert found.variables({}) == {name: text.format(folder=folder) for name, text in variables.items()}
+    found = find(tmp_path, driver, libraries, **options)
+    assert found.variables({}) == {name: text.format(folder=tmp_path) for name, text in variables.items()}
     line = found.describe()
     assert line is not None
     assert line[0] == level

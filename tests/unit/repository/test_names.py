@@ -18,10 +18,10 @@ USABLE = [f"a{character}b" for character in ".-_@+=%,:^"] + ["plain", "-a", "mod
 CONFIG = 'backend: "python"\nmax_batch_size: 0\n'
 
 
-def write_model(folder: Path, config: str = CONFIG, file: str = "model.py") -> Path:
+def write_model(folder: Path, config: str = CONFIG) -> Path:
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(config)
-    (folder / "1" / file).write_text("pass\n")
+    (folder / "1" / "model.py").write_text("pass\n")
     return folder
 
 
@@ -72,11 +72,12 @@ def test_what_a_configuration_adds_to_the_command_is_refused(tmp_path: Path, lin
             Archive.read(archive, archive)
 
 
-ENVIRONMENT = 'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/%s"}}'
-
-
 def test_a_link_to_an_environment_with_an_unusable_name_is_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "a", f"{CONFIG}{ENVIRONMENT % 'env'}\n")
+    folder = tmp_path / "a"
+    path = "$$TRITON_MODEL_DIRECTORY/env"
+    write_model(
+        folder, f'{CONFIG}parameters {{key: "EXECUTION_ENV_PATH", value: {{string_value: "{path}"}}}}'
+    )
     (folder / "e;x").mkdir()
     (folder / "env").symlink_to("e;x")
     assert any("e;x" in problem.sentence for problem in certain(tmp_path))

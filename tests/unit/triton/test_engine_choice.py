@@ -27,129 +27,124 @@ def golden(name: str, value: Any, kind: str = "", **others: Any) -> Golden:
     return Golden([{"x": numbers(1)}], [{name: value, **others}], {name: kind} if kind else {})
 
 
-class TestCandidates:
-    @pytest.mark.parametrize(
-        ("flags", "machine", "is_quantized", "expected"),
-        [
-            (ZEN5, "x86_64", False, [OV_BF16, FP32]),
-            ({"amx_bf16"}, "x86_64", False, [OV_BF16, FP32]),
-            (OLD, "x86_64", False, [FP32]),
-            ({"asimd", "bf16"}, "aarch64", False, [OV_BF16, Candidate("onnxruntime", "bf16"), FP32]),
-            (ZEN5, "x86_64", True, [OV_INT8, Candidate("onnxruntime", "int8"), OV_BF16, FP32]),
-            (OLD, "x86_64", True, [FP32]),
-        ],
+@pytest.mark.parametrize(
+    ("flags", "machine", "is_quantized", "expected"),
+    [
+        (ZEN5, "x86_64", False, [OV_BF16, FP32]),
+        ({"amx_bf16"}, "x86_64", False, [OV_BF16, FP32]),
+        (OLD, "x86_64", False, [FP32]),
+        ({"asimd", "bf16"}, "aarch64", False, [OV_BF16, Candidate("onnxruntime", "bf16"), FP32]),
+        (ZEN5, "x86_64", True, [OV_INT8, Candidate("onnxruntime", "int8"), OV_BF16, FP32]),
+        (OLD, "x86_64", True, [FP32]),
+    ],
+)
+def test_a_processor_tries_what_it_has_instructions_for(
+    flags: set[str], machine: str, is_quantized: bool, expected: list[Candidate]
+) -> None:
+    found = engines.candidates(Wanted(), flags, BOTH, machine, is_quantized=is_quantized)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (("openvino fp32", "openvino bf16", "onnxruntime fp32"), [OV_FP32, OV_BF16, FP32]),
+        (("onnxruntime fp32", "openvino bf16"), [FP32]),
+        (("a later version's", "openvino bf16"), [OV_BF16, FP32]),
+    ],
+)
+def test_the_manifests_order_comes_first(measured: tuple[str, ...], expected: list[Candidate]) -> None:
+    assert engines.candidates(Wanted(), ZEN5, BOTH, "x86_64", measured=measured) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Wanted(precision="fp32"), [FP32]),
+        (Wanted(engine="openvino"), [OV_BF16, OV_FP32, FP32]),
+        (Wanted(engine="openvino", precision="fp32"), [OV_FP32, FP32]),
+        (Wanted(precision="bf16"), [OV_BF16, FP32]),
+    ],
+)
+def test_the_configuration_narrows_them(wanted: Wanted, expected: list[Candidate]) -> None:
+    assert engines.candidates(wanted, ZEN5, BOTH, "x86_64") == expected
+
+
+def test_the_setting_overrides_the_configuration_which_says_whether_triton_makes_batches() -> None:
+    config = {"parameters": {"precision": {"string_value": "bf16"}, "tolerance": {"string_value": "0.02"}}}
+    assert Wanted.read(config, {}) == Wanted(precision="bf16", tolerance=0.02)
+    assert Wanted.read(config, {"TRIREME_PRECISION": "fp32"}) == Wanted("onnxruntime", "fp32")
+    assert Wanted.read({"max_batch_size": 8}, {}).by_record
+    assert not Wanted.read({"max_batch_size": 8, "dynamic_batching": {}}, {}).by_record
+    assert not Wanted.read({"max_batch_size": 0}, {}).by_record
+
+
+def test_the_flags_are_those_of_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n")
+    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
+    assert engines.processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16"}
+    assert engines.processor_flags(tmp_path / "arm") == {"asimd", "bf16"}
+    assert engines.processor_flags(tmp_path / "none") == frozenset()
+
+
+def test_labels_keep_their_order_and_scores_within_the_tolerance() -> None:
+    known = golden("logits", numbers(19.0, 3.0, 11.0, 8.0), "labels")
+    assert known.compare(0, {"logits": numbers(19.1, -7.0, 11.0, 8.0)}, 0.01) == pytest.approx(
+        0.1 / 19, rel=1e-3
     )
-    def test_a_processor_tries_what_it_has_instructions_for(
-        self, flags: set[str], machine: str, is_quantized: bool, expected: list[Candidate]
-    ) -> None:
-        found = engines.candidates(Wanted(), flags, BOTH, machine, is_quantized=is_quantized)
-        assert found == expected
-
-    @pytest.mark.parametrize(
-        ("measured", "expected"),
-        [
-            (("openvino fp32", "openvino bf16", "onnxruntime fp32"), [OV_FP32, OV_BF16, FP32]),
-            (("onnxruntime fp32", "openvino bf16"), [FP32]),
-            (("a later version's", "openvino bf16"), [OV_BF16, FP32]),
-        ],
-    )
-    def test_the_manifests_order_comes_first(
-        self, measured: tuple[str, ...], expected: list[Candidate]
-    ) -> None:
-        assert engines.candidates(Wanted(), ZEN5, BOTH, "x86_64", measured=measured) == expected
-
-    @pytest.mark.parametrize(
-        ("wanted", "expected"),
-        [
-            (Wanted(precision="fp32"), [FP32]),
-            (Wanted(engine="openvino"), [OV_BF16, OV_FP32, FP32]),
-            (Wanted(engine="openvino", precision="fp32"), [OV_FP32, FP32]),
-            (Wanted(precision="bf16"), [OV_BF16, FP32]),
-        ],
-    )
-    def test_the_configuration_narrows_them(self, wanted: Wanted, expected: list[Candidate]) -> None:
-        assert engines.candidates(wanted, ZEN5, BOTH, "x86_64") == expected
-
-    def test_the_setting_overrides_the_configuration(self) -> None:
-        config = {
-            "parameters": {"precision": {"string_value": "bf16"}, "tolerance": {"string_value": "0.02"}}
-        }
-        assert Wanted.read(config, {}) == Wanted(precision="bf16", tolerance=0.02)
-        assert Wanted.read(config, {"TRIREME_PRECISION": "fp32"}) == Wanted("onnxruntime", "fp32")
-
-    def test_records_run_one_by_one_unless_triton_makes_batches(self) -> None:
-        assert Wanted.read({"max_batch_size": 8}, {}).by_record
-        assert not Wanted.read({"max_batch_size": 8, "dynamic_batching": {}}, {}).by_record
-        assert not Wanted.read({"max_batch_size": 0}, {}).by_record
-
-    def test_the_flags_are_those_of_the_kernel(self, tmp_path: Path) -> None:
-        (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n")
-        (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
-        assert engines.processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16"}
-        assert engines.processor_flags(tmp_path / "arm") == {"asimd", "bf16"}
-        assert engines.processor_flags(tmp_path / "none") == frozenset()
+    # A score, the best labels, and their order differ.
+    for wrong in ((19.5, 3.0, 11.0, 8.0), (19.0, 8.1, 11.0, 8.0), (10.9, 3.0, 11.0, 8.0)):
+        with pytest.raises(Mismatch):
+            known.compare(0, {"logits": numbers(*wrong)}, 0.01)
+    # Labels with nearly the same score may swap.
+    known = golden("probs", numbers(0.5, 0.201, 0.2, 0.1), "labels")
+    assert known.compare(0, {"probs": numbers(0.5, 0.2, 0.201, 0.1)}, 0.01) < 0.01
 
 
-class TestGate:
-    def test_labels_keep_their_order_and_scores_within_the_tolerance(self) -> None:
-        known = golden("logits", numbers(19.0, 3.0, 11.0, 8.0), "labels")
-        assert known.compare(0, {"logits": numbers(19.1, -7.0, 11.0, 8.0)}, 0.01) == pytest.approx(
-            0.1 / 19, rel=1e-3
-        )
-        # A score, the best labels, and their order differ.
-        for wrong in ((19.5, 3.0, 11.0, 8.0), (19.0, 8.1, 11.0, 8.0), (10.9, 3.0, 11.0, 8.0)):
-            with pytest.raises(Mismatch):
-                known.compare(0, {"logits": numbers(*wrong)}, 0.01)
-        # Labels with nearly the same score may swap.
-        known = golden("probs", numbers(0.5, 0.201, 0.2, 0.1), "labels")
-        assert known.compare(0, {"probs": numbers(0.5, 0.2, 0.201, 0.1)}, 0.01) < 0.01
+def test_boxes_are_matched_by_class_and_place() -> None:
+    rows = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
+    moved, lost, other = rows.copy(), rows.copy(), rows.copy()
+    moved[0, :, :5] += [[0.2, 0.2, 0.2, 0.2, 0.004]] * 2 + [[0] * 5]
+    lost[0, 1, 4], other[0, 1, 5] = 0, 3
+    known = golden("objects", rows, "boxes")
+    assert known.compare(0, {"objects": moved[:, [1, 0, 2]]}, 0.01) == pytest.approx(0.004, rel=1e-3)
+    for wrong in (lost, other, rows + np.array([30, 30, 0, 0, 0, 0], np.float32)):
+        with pytest.raises(Mismatch):
+            known.compare(0, {"objects": wrong}, 0.01)
 
-    def test_boxes_are_matched_by_class_and_place(self) -> None:
-        rows = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
-        moved, lost, other = rows.copy(), rows.copy(), rows.copy()
-        moved[0, :, :5] += [[0.2, 0.2, 0.2, 0.2, 0.004]] * 2 + [[0] * 5]
-        lost[0, 1, 4], other[0, 1, 5] = 0, 3
-        known = golden("objects", rows, "boxes")
-        assert known.compare(0, {"objects": moved[:, [1, 0, 2]]}, 0.01) == pytest.approx(0.004, rel=1e-3)
-        for wrong in (lost, other, rows + np.array([30, 30, 0, 0, 0, 0], np.float32)):
-            with pytest.raises(Mismatch):
-                known.compare(0, {"objects": wrong}, 0.01)
 
-    def test_words_are_the_same_and_their_probabilities_close(self) -> None:
-        ids, scores = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
-        known = replace(golden("ids", ids, "words", scores=scores), scores="scores")
-        tail = ids.copy()
-        tail[..., 5] = 99
-        assert known.compare(0, {"ids": tail, "scores": scores + np.float32(0.01)}, 0.01) < 0.01
-        for wrong_ids, wrong_scores in ((ids + 1, scores), (ids, scores + np.float32(0.05))):
-            with pytest.raises(Mismatch):
-                known.compare(0, {"ids": wrong_ids, "scores": wrong_scores}, 0.01)
+def test_words_are_the_same_and_their_probabilities_close() -> None:
+    ids, scores = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
+    known = replace(golden("ids", ids, "words", scores=scores), scores="scores")
+    tail = ids.copy()
+    tail[..., 5] = 99
+    assert known.compare(0, {"ids": tail, "scores": scores + np.float32(0.01)}, 0.01) < 0.01
+    for wrong_ids, wrong_scores in ((ids + 1, scores), (ids, scores + np.float32(0.05))):
+        with pytest.raises(Mismatch):
+            known.compare(0, {"ids": wrong_ids, "scores": wrong_scores}, 0.01)
 
-    def test_other_outputs_are_compared_with_their_range(self) -> None:
-        values = np.linspace(-1, 1, 200, dtype=np.float32)[None]
-        known = golden("y", values)
-        bump = values.copy()
-        bump[0, 3] += 0.04
-        assert known.compare(0, {"y": bump}, 0.01) == pytest.approx(0.04, rel=1e-3)
-        bump[0, 3] += 0.02
-        for wrong in (
-            bump,
-            values + np.float32(0.02),
-            values * np.float32(np.nan),
-            values.astype(np.float64),
-        ):
-            with pytest.raises(Mismatch):
-                known.compare(0, {"y": wrong}, 0.01)
-        with pytest.raises(Mismatch):  # whole numbers have to be equal
-            golden("y", np.array([[1, 2]])).compare(0, {"y": np.array([[1, 3]])}, 0.01)
 
-    def test_the_file_keeps_everything(self, tmp_path: Path) -> None:
-        known = replace(golden("y", numbers(1, 2), "labels"), limits={"x": (-3, 2)})
-        known.write(tmp_path / GOLDEN)
-        read = Golden.read(tmp_path / GOLDEN)
-        assert (read.kinds, read.limits) == ({"y": "labels"}, {"x": (-3, 2)})
-        assert read.feeds[0]["x"].tolist() == [[1]]
-        assert read.answers[0]["y"].dtype == np.float32
+def test_other_outputs_are_compared_with_their_range() -> None:
+    values = np.linspace(-1, 1, 200, dtype=np.float32)[None]
+    known = golden("y", values)
+    bump = values.copy()
+    bump[0, 3] += 0.04
+    assert known.compare(0, {"y": bump}, 0.01) == pytest.approx(0.04, rel=1e-3)
+    bump[0, 3] += 0.02
+    for wrong in (bump, values + np.float32(0.02), values * np.float32(np.nan), values.astype(np.float64)):
+        with pytest.raises(Mismatch):
+            known.compare(0, {"y": wrong}, 0.01)
+    with pytest.raises(Mismatch):  # whole numbers have to be equal
+        golden("y", np.array([[1, 2]])).compare(0, {"y": np.array([[1, 3]])}, 0.01)
+
+
+def test_the_file_keeps_everything(tmp_path: Path) -> None:
+    known = replace(golden("y", numbers(1, 2), "labels"), limits={"x": (-3, 2)})
+    known.write(tmp_path / GOLDEN)
+    read = Golden.read(tmp_path / GOLDEN)
+    assert (read.kinds, read.limits) == ({"y": "labels"}, {"x": (-3, 2)})
+    assert read.feeds[0]["x"].tolist() == [[1]]
+    assert read.answers[0]["y"].dtype == np.float32
 
 
 class Played(Chooser):
@@ -183,93 +178,103 @@ def chooser(
     return played
 
 
-class TestChoice:
-    def test_the_first_within_the_tolerance_is_taken(self, version: Path) -> None:
-        played = chooser(version, {OV_BF16: GOOD})
-        choice = played.choose()
-        assert (choice.candidate, choice.difference, choice.lacks) == (OV_BF16, 0.004, False)
-        assert "avx512_bf16" in choice.why
-        assert played.tried == [OV_BF16]
-
-    def test_one_beyond_the_tolerance_or_that_crashes_is_left_out(self, version: Path) -> None:
-        choice = chooser(version, {OV_BF16: {"fault": "logits differs by 3.0 %"}}).choose()
-        assert choice.candidate == FP32
-        assert choice.faults == ("not openvino bf16: logits differs by 3.0 %",)
-
-    def test_the_manifests_order_decides(self, version: Path) -> None:
-        order = ["openvino fp32", "openvino bf16", "onnxruntime fp32"]
-        (version / "manifest.json").write_text(json.dumps({"engines": order}))
-        assert chooser(version, {OV_BF16: GOOD, OV_FP32: GOOD}).choose().candidate == OV_FP32
-
-    @pytest.mark.parametrize("content", ["", "[]", '{"engines": 7}', '{"engines": [null]}', "\xff"])
-    def test_a_manifest_that_cannot_be_read_has_no_order(self, version: Path, content: str) -> None:
-        (version / "manifest.json").write_text(content)
-        assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
-
-    def test_a_named_engine_is_taken(self, version: Path) -> None:
-        wanted = Wanted(engine="openvino", precision="fp32")
-        assert chooser(version, {OV_FP32: GOOD}, wanted).choose().candidate == OV_FP32
-
-    @pytest.mark.parametrize(
-        ("wanted", "options", "lacks"),
-        [
-            (Wanted(precision="fp32"), {}, False),
-            (Wanted(), {"flags": OLD}, False),
-            (Wanted(), {"installed": {"onnxruntime": "1.31"}}, True),
-        ],
-        ids=["fp32 is wanted", "no instructions for less", "no OpenVINO"],
-    )
-    def test_without_a_choice_nothing_is_tried(
-        self, version: Path, wanted: Wanted, options: dict[str, Any], lacks: bool
-    ) -> None:
-        choice = chooser(version, {}, wanted, **options).choose()
-        assert (choice.candidate, choice.lacks) == (FP32, lacks)
-
-    def test_without_golden_data_it_is_fp32_and_something_lacks(self, version: Path) -> None:
-        (version / GOLDEN).unlink()
-        choice = chooser(version, {}).choose()
-        assert (choice.candidate, choice.lacks) == (FP32, True)
+def test_the_first_within_the_tolerance_is_taken(version: Path) -> None:
+    played = chooser(version, {OV_BF16: GOOD})
+    choice = played.choose()
+    assert (choice.candidate, choice.difference, choice.lacks) == (OV_BF16, 0.004, False)
+    assert "avx512_bf16" in choice.why
+    assert played.tried == [OV_BF16]
 
 
-class TestCache:
-    @pytest.mark.parametrize("result", [GOOD, {"fault": "the process that tried it ended with -11"}])
-    def test_the_next_start_tries_nothing(self, version: Path, result: dict[str, Any]) -> None:
-        first = chooser(version, {OV_BF16: result}).choose()
-        assert chooser(version, {}).choose() == first
+FAULTY = {"fault": "logits differs by 3.0 %"}
+OV_FIRST = json.dumps({"engines": ["openvino fp32", "openvino bf16", "onnxruntime fp32"]})
 
-    def test_what_may_come_from_other_work_on_the_machine_is_tried_again(self, version: Path) -> None:
-        results = {OV_BF16: {"fault": "the process that tried it ended with -9", "passing": True}}
-        assert chooser(version, results).choose().candidate == FP32
-        assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
 
-    @pytest.mark.parametrize("change", ["processor", "version", "graph", "golden", "tolerance", "order"])
-    def test_what_it_depends_on_makes_it_choose_anew(self, version: Path, change: str) -> None:
-        chooser(version, {OV_BF16: GOOD}).choose()
-        arguments: dict[str, Any] = {}
-        wanted = Wanted(tolerance=0.02) if change == "tolerance" else Wanted()
-        if change == "processor":
-            arguments = {"flags": ZEN5 | {"amx_bf16"}}
-        elif change == "version":
-            arguments = {"installed": {**BOTH, "openvino": "2027.0"}}
-        elif change == "graph":
-            (version / "model.onnx").write_bytes(b"other graph")
-        elif change == "golden":
-            golden("y", numbers(2)).write(version / GOLDEN)
-        elif change == "order":
-            (version / "manifest.json").write_text('{"engines": ["openvino bf16", "onnxruntime fp32"]}')
-        other = chooser(version, {OV_BF16: GOOD}, wanted, **arguments)
-        other.choose()
-        assert other.tried == [OV_BF16]
+@pytest.mark.parametrize(
+    ("results", "wanted", "options", "manifest", "expected", "lacks"),
+    [
+        ({OV_BF16: FAULTY}, Wanted(), {}, None, FP32, False),
+        ({OV_BF16: GOOD, OV_FP32: GOOD}, Wanted(), {}, OV_FIRST, OV_FP32, False),
+        ({OV_FP32: GOOD}, Wanted(engine="openvino", precision="fp32"), {}, None, OV_FP32, False),
+        # A manifest that cannot be read has no order.
+        *(
+            ({OV_BF16: GOOD}, Wanted(), {}, text, OV_BF16, False)
+            for text in ("", "[]", '{"engines": 7}', '{"engines": [null]}', "\xff")
+        ),
+        # Nothing is tried.
+        ({}, Wanted(precision="fp32"), {}, None, FP32, False),
+        ({}, Wanted(), {"flags": OLD}, None, FP32, False),
+        ({}, Wanted(), {"installed": {"onnxruntime": "1.31"}}, None, FP32, True),
+    ],
+)
+def test_the_choice_follows_results_wishes_and_the_manifests_order(
+    version: Path,
+    results: Mapping[Candidate, dict[str, Any]],
+    wanted: Wanted,
+    options: dict[str, Any],
+    manifest: str | None,
+    expected: Candidate,
+    lacks: bool,
+) -> None:
+    if manifest is not None:
+        (version / "manifest.json").write_text(manifest)
+    choice = chooser(version, results, wanted, **options).choose()
+    assert (choice.candidate, choice.lacks) == (expected, lacks)
+    assert len(choice.faults) == (FAULTY in results.values())
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"engine": "openvino"}', '{"engine": "x", "faults": []}'])
-    def test_a_damaged_file_is_replaced(self, version: Path, content: str) -> None:
-        chooser(version, {OV_BF16: GOOD}).choose()
-        (file,) = (version.parents[1] / "cache").glob("*.json")
-        file.write_text(content)
-        assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
-        assert json.loads(file.read_text())["engine"] == "openvino"
 
-    def test_a_folder_that_cannot_be_written_is_no_fault(self, version: Path) -> None:
-        (version.parents[1] / "cache").write_text("a file where the folder should be")
-        assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
-        assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
+def test_without_golden_data_it_is_fp32_and_something_lacks(version: Path) -> None:
+    (version / GOLDEN).unlink()
+    choice = chooser(version, {}).choose()
+    assert (choice.candidate, choice.lacks) == (FP32, True)
+
+
+@pytest.mark.parametrize("result", [GOOD, {"fault": "the process that tried it ended with -11"}])
+def test_the_next_start_tries_nothing(version: Path, result: dict[str, Any]) -> None:
+    first = chooser(version, {OV_BF16: result}).choose()
+    assert chooser(version, {}).choose() == first
+
+
+def test_what_may_come_from_other_work_on_the_machine_is_tried_again(version: Path) -> None:
+    results = {OV_BF16: {"fault": "the process that tried it ended with -9", "passing": True}}
+    assert chooser(version, results).choose().candidate == FP32
+    assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "options"),
+    [
+        ("", b"", {"flags": ZEN5 | {"amx_bf16"}}),
+        ("", b"", {"installed": {**BOTH, "openvino": "2027.0"}}),
+        ("", b"", {"wanted": Wanted(tolerance=0.02)}),
+        ("model.onnx", b"other graph", {}),
+        ("manifest.json", b'{"engines": ["openvino bf16", "onnxruntime fp32"]}', {}),
+        (GOLDEN, b"", {}),
+    ],
+)
+def test_what_it_depends_on_makes_it_choose_anew(
+    version: Path, file: str, content: bytes, options: dict[str, Any]
+) -> None:
+    chooser(version, {OV_BF16: GOOD}).choose()
+    if file == GOLDEN:
+        golden("y", numbers(2)).write(version / GOLDEN)
+    elif file:
+        (version / file).write_bytes(content)
+    other = chooser(version, {OV_BF16: GOOD}, **options)
+    other.choose()
+    assert other.tried == [OV_BF16]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"engine": "openvino"}', '{"engine": "x", "faults": []}'])
+def test_a_damaged_file_is_replaced(version: Path, content: str) -> None:
+    chooser(version, {OV_BF16: GOOD}).choose()
+    (file,) = (version.parents[1] / "cache").glob("*.json")
+    file.write_text(content)
+    assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
+    assert json.loads(file.read_text())["engine"] == "openvino"
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(version: Path) -> None:
+    (version.parents[1] / "cache").write_text("a file where the folder should be")
+    assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16
+    assert chooser(version, {OV_BF16: GOOD}).choose().candidate == OV_BF16

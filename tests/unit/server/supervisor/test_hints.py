@@ -16,36 +16,26 @@ from sm.settings import HERE, Settings
 
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
-    """A box with four clients, as its workers describe them, and a model of its own."""
-    folder, repository = tmp_path / "with space", tmp_path / "models"
+    """A box with four clients, as its workers describe them."""
+    folder = tmp_path / "with space"
     folder.mkdir()
     (folder / "cat.png").write_bytes(b"png")
     (folder / "payload.json").write_text(json.dumps({"text": "it's a row"}))
     (folder / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
-    payload = str(folder / "payload.json")
-    samples: dict[str, dict[str, str]] = {
-        "words": {"payload.json": payload},
-        "cats": {"payload.json": payload, "cat.png": str(folder / "cat.png")},
-        "bare": {},
-        "long": {"payload.json": str(folder / "long.json")},
-    }
-    for name in ("cats_model", "plain"):
-        (repository / name).mkdir(parents=True)
-        (repository / name / "config.pbtxt").write_text("")
-    box = Box("1", tmp_path, repository, 1, 2, 3, "nginx", 0)
+    files = {"words": "payload.json", "cats": "cat.png", "long": "long.json"}
+    samples: dict[str, dict[str, str]] = {"bare": {}, "broken": {}}
+    for name, file in files.items():
+        samples[name] = {file if file == "cat.png" else "payload.json": str(folder / file)}
     kinds = {"words": "text/plain", "cats": "image/png", "long": "audio/wav"}
+    row = {"client": "X", "description": "", "models": [], "load_error": None}
     rows = [
-        {
-            "name": name,
-            "client": "X",
-            "description": "",
-            "models": ["cats_model"] if name == "cats" else [],
-            "content_types": ["application/json", *filter(None, [kinds.get(name)])],
-            "load_error": "SyntaxError" if name == "broken" else None,
-        }
-        for name in (*samples, "broken")
+        {**row, "name": name, "content_types": ["application/json", kinds.get(name, "text/csv")]}
+        for name in samples
     ]
-    box.clients_file.write_text(json.dumps(rows))
+    box = Box("1", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)
+    box.clients_file.write_text(
+        json.dumps([*rows, {**rows[0], "name": "broken", "load_error": "SyntaxError"}])
+    )
     box.samples_file.write_text(json.dumps(samples))
     return box
 
