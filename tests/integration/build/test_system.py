@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from sm.commands.progress import Progress
-from sm.errors import CommandError
 from trireme_tools.prepare import servers
 
 
@@ -58,23 +57,3 @@ def test_root_gets_nginx_installed_without_starting_services(
     assert "install -y -qq nginx-light" in apt_calls
     assert "exit 101" in apt_calls
     assert not (machine / "policy").exists()
-
-
-def test_an_existing_policy_file_is_left_alone(machine: Path) -> None:
-    (machine / "policy").write_text("mine\n")
-    servers.install(["nginx-light"])
-    assert (machine / "policy").read_text() == "mine\n"
-
-
-def test_an_apt_get_that_fails_is_tried_again_and_quoted(machine: Path) -> None:
-    (machine / "apt-get").write_text(
-        f"#!/bin/sh\necho x >>{machine}/apt-calls\necho E: no network >&2\nexit 100\n"
-    )
-    with pytest.raises(CommandError, match="E: no network"):
-        servers.install(["nginx-light"])
-    assert (machine / "apt-calls").read_text().count("x") == 2 * servers.MAX_ATTEMPTS
-
-
-def test_a_machine_that_lacks_nothing_is_not_changed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "has_nginx", lambda: True)
-    assert provide_output() == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import shlex
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 
 from sm import cli
 from sm.settings import HERE
-from trireme_tools.commands import GROUPS as TOOLS_GROUPS
 from trireme_tools.commands import IMAGE
 
 pytestmark = pytest.mark.core
@@ -99,29 +97,6 @@ def test_what_calls_no_aws_needs_no_boto3(tmp_path: Path) -> None:
     ]
     completed = run_python("-c", NO_AWS, folder=tmp_path, stdin=json.dumps(commands))
     assert completed.returncode == 0, completed.stderr
-
-
-@pytest.mark.parametrize(
-    ("word", "tables"),
-    [
-        ("serve", set()),
-        ("--help", {"trireme_tools.commands"}),
-        ("no-such-command", {"trireme_tools.commands"}),
-    ],
-)
-def test_only_the_called_command_is_imported(word: str, tables: set[str]) -> None:
-    code = (
-        "import contextlib, sys; from sm import cli\n"
-        f"with contextlib.suppress(SystemExit): cli.parser([{word!r}]).parse_args([{word!r}])\n"
-        "print([name for name in sys.modules if name.startswith(('sm.', 'trireme_tools.', 'boto3', 'numpy'))])"
-    )
-    completed = run_python("-c", code)
-    imported = set(ast.literal_eval(completed.stdout.splitlines()[-1]))
-    assert imported == {"sm.cli", "sm.commands", "sm.errors", *tables}, completed.stderr
-
-
-def test_the_runtime_knows_the_names_of_the_tools_commands() -> None:
-    assert set(cli.TOOLS) == {name for group in TOOLS_GROUPS.values() for name in group}
 
 
 def run_python(*arguments: str, folder: Path = HERE, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -84,7 +84,3 @@ def test_setting_the_clock_forward_ages_the_heartbeat(
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
     assert supervisor.heartbeat_age() > 59
-
-
-def test_the_file_is_private_to_its_user(supervisor: SharedGeneration) -> None:
-    assert supervisor.path.stat().st_mode & 0o777 == 0o600

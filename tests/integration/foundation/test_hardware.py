@@ -18,17 +18,6 @@ def test_each_line_of_nvidia_smi_is_a_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert Hardware.find().capabilities == ("7.5", "8.6")
 
 
-def test_without_a_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus() == ()
-
-
-def test_with_a_failing_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver, try again"
-    fake_nvidia_smi(tmp_path / "bin", message, monkeypatch, code=9)
-    assert gpus() == ()
-
-
 def test_the_tensorrt_version_comes_from_the_librarys_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sm.metrics.files import RESERVED_BYTES, ROOM_BYTES, ReservedFile, reserve
+from sm.metrics.files import RESERVED_BYTES, reserve
 from tests.support.disks import MOUNT_SMALL_DISK
 
 pytestmark = pytest.mark.core
@@ -29,37 +29,6 @@ def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
         f"{kind}_7.db": size for kind, size in RESERVED_BYTES.items()
     }
     assert all(map(has_its_space, tmp_path.iterdir()))
-
-
-def test_a_reader_never_finds_an_empty_file_of_series(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files_while_reserving: list[Path] = []
-    allocate = os.posix_fallocate
-
-    def look_and_allocate(*arguments: int) -> None:
-        files_while_reserving.extend(path for path in tmp_path.glob("*.db") if not path.stat().st_size)
-        allocate(*arguments)
-
-    monkeypatch.setattr(os, "posix_fallocate", look_and_allocate)
-    reserve(tmp_path, 7)
-    ReservedFile(str(tmp_path / "gauge_livemin_7.db")).close()  # type: ignore[no-untyped-call]
-    assert not files_while_reserving
-    assert not list(tmp_path.glob("*.new"))
-
-
-def test_a_file_grows_with_its_space_and_a_later_process_with_the_same_id_continues_it(
-    tmp_path: Path,
-) -> None:
-    path, keys = tmp_path / "counter_7.db", [f"{number:09000}" for number in range(100)]
-    for expected in (0.0, 1.0):
-        file = ReservedFile(str(path))
-        for key in keys:
-            assert file.read_value(key)[0] == expected  # type: ignore[no-untyped-call]
-            file.write_value(key, expected + 1, 0.0)  # type: ignore[no-untyped-call]
-        assert path.stat().st_size > 10 * ROOM_BYTES
-        assert has_its_space(path)
-        file.close()  # type: ignore[no-untyped-call]
 
 
 def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> dict[str, float]:
@@ -200,25 +169,6 @@ def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_
         ("g_livemax,m", 7),
         ("g_livemostrecent,m", 5),
     }
-
-
-OWN_GROWING = """
-made = {}
-for number in range(8):
-    made |= make(**{f"c{number}": lambda metrics, number=number: metrics.counter(
-        f"c{number}", "x", {"number": range(400)})})
-    for counter in made.values():
-        counter.labels("7").inc()
-show()
-"""
-
-
-def test_the_file_of_clients_series_grows_with_its_disk_space_and_keeps_the_counts(tmp_path: Path) -> None:
-    series = run_python(tmp_path, OWN_GROWING)
-    assert [series[f"client_c{number}_total,m,7"] for number in range(8)] == [8, 7, 6, 5, 4, 3, 2, 1]
-    (path,) = tmp_path.glob("counter_*")
-    assert path.stat().st_size > RESERVED_BYTES["counter"]
-    assert has_its_space(path)
 
 
 ON_A_FULL_DISK = """

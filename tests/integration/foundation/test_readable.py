@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.startup import unreadable
 from sm.settings import HERE
 from tests.support.tritons import MODELS
 
@@ -71,7 +70,3 @@ def test_files_that_belong_to_no_model_may_be_unreadable(repository: Path) -> No
     (repository / ".lock").touch(0o600)
     (repository / "echo" / "link").symlink_to("/nowhere")
     assert check_as_another_user(repository) == ""
-
-
-def test_a_missing_repository_is_left_to_other_checks(tmp_path: Path) -> None:
-    assert list(unreadable(tmp_path / "none")) == []
