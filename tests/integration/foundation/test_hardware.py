@@ -18,16 +18,10 @@ def test_each_line_of_nvidia_smi_is_a_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert Hardware.find().capabilities == ("7.5", "8.6")
 
 
-def test_the_tensorrt_version_comes_from_the_librarys_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_tensorrt_library(tmp_path / "lib", "10.13.3", monkeypatch)
-    assert tensorrt() == "10.13.3"
-
-
 @pytest.mark.parametrize(
     ("library", "said", "version"),
     [
+        ("10.13.3", "", "10.13.3"),
         ("8.6.1", "8.6.1.2+cuda12.0.1.011", "8.6.1.2"),
         ("10.13.3", "10.13.3.9+cuda13.0", "10.13.3.9"),
         ("10.13.3", "10.13.30.9", "10.13.3"),
