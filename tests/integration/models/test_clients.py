@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ from typing import Any
 import pytest
 
 from sm.client.base import Client, ModelMetadata
-from sm.errors import BadInput, ClientFailed, NotReady, Overloaded, UnknownModel
+from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.invocation import current
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.table import Models
-from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
-from tests.support.invocations import Callers
 from tests.support.model_archives import ArchiveFolder
 
 pytestmark = pytest.mark.core
@@ -188,17 +185,6 @@ def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_module
     thread.join()
     assert [type(error) for error in errors] == [UnknownModel]
     wait_until(lambda: not modules_below(str(worker.platform.home)), description="freeing its modules")
-
-
-def test_requests_that_wait_for_a_client_use_the_share_of_its_model_alone(worker: Worker) -> None:
-    worker.load("slow", "1", client=WAIT_FOR_FILE + CLIENT, helper="NAME = 1")
-    worker.load("plain", "2")
-    with Callers(FairGate(share=2, room=2), 10) as callers:
-        calls = [callers.call(lambda: worker.run_client("slow")) for _ in range(8)]
-        wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
-        assert callers.call(lambda: worker.models.use("plain", current())).result() is not None
-        (worker.platform.home / "go-on").touch()
-    assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}
 
 
 def test_a_client_is_not_ready_until_triton_serves_its_model(worker: Worker) -> None:

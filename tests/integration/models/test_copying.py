@@ -145,7 +145,7 @@ def link_folders_into_each_other(archive: Path) -> None:
 
 REFUSED: dict[str, Callable[[Path], object]] = {
     "folders that link into each other": link_folders_into_each_other,
-    "too many entries": lambda archive: [(archive / str(n)).touch() for n in range(20)],
+    "too many entries": lambda archive: [(archive / str(n)).write_text("") for n in range(20)],
     "too deep": lambda archive: archive.joinpath(*["d"] * (staging.MAX_DEPTH + 1)).mkdir(parents=True),
     "too long a path": lambda archive: archive.joinpath(*["d" * 250] * 13).mkdir(parents=True),
     "a name that is not UTF-8": lambda archive: (archive / os.fsdecode(b"\xff")).write_text(""),

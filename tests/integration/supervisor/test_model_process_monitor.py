@@ -208,31 +208,6 @@ def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
-def test_a_dead_process_keeps_the_model_that_it_was_recorded_with(parent: Parent) -> None:
-    parent.start_process("one", "one_0_0")
-    child = parent.start_process("two", "two_0_0")
-    parent.processes.search()
-    assert parent.processes.count_living() == {"one": 1, "two": 1}
-    parent.send(child, signal.SIGTERM, b"Z")
-    unknown = parent.start_process("three", "three_0_0")
-    parent.send(unknown, signal.SIGTERM, b"Z")
-    parent.processes.search()
-    assert parent.processes.count_living() == {"one": 1, "two": 0}
-    assert {(dead.pid, dead.model, dead.ending) for dead in parent.processes.dead} == {
-        (child, "two", "signal 15 (SIGTERM)"),
-        (unknown, "", "signal 15 (SIGTERM)"),
-    }
-
-
-def test_no_time_counts_in_which_the_whole_box_stood_still(parent: Parent) -> None:
-    child = parent.start_process("one", "one_0_0")
-    parent.poll_after(0)
-    parent.send(child, signal.SIGSTOP, b"T")
-    parent.poll_after(0)
-    parent.monitor.forget_times()
-    assert parent.poll_after(60) == []
-
-
 def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None:
     old = [parent.start_process("one", f"one_0_{number}") for number in range(2)]
     parent.poll_after(0)

@@ -15,13 +15,14 @@ from sm.settings import Settings
 from sm.triton.calls import Calls
 from sm.triton.transport import Transport
 from tests.integration.triton.models import FOLDER_MODELS
-from tests.support.tritons import MODELS, CreateRouter, TritonProcess, prepare_triton
+from tests.support.tritons import CreateRouter, TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """A running Triton with all the small models and those of this folder's tests; no test may stop it."""
-    serving = prepare_triton(tmp_path_factory.mktemp("triton"), list(MODELS))
+    """A running Triton with the models of this folder's tests; no test may stop it."""
+    names = ["counts", "echo", "fixed", "identity", "ones", "refuses", "slow", "words"]
+    serving = prepare_triton(tmp_path_factory.mktemp("triton"), names)
     for name, model in FOLDER_MODELS.items():
         model.write(serving.box.repository / name)
     serving.start()

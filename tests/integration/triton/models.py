@@ -68,12 +68,6 @@ FOLDER_MODELS: dict[str, Model] = {
         {name: (name, [-1]) for name in DTYPES},
         {f"of_{name}": (name, [-1]) for name in DTYPES},
     ),
-    # Fails with the place of a package.
-    "where": Model(
-        "import onnxruntime\nraise ValueError(onnxruntime.__file__)",
-        {"x": ("FP32", [1])},
-        {"y": ("FP32", [1])},
-    ),
     "token_batching": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS, max_batch_size=8),
     "token_plain": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS),
     "token_stream": DecoupledTokenModel(

@@ -21,8 +21,6 @@ from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
-pytestmark = pytest.mark.core
-
 OUTPUT_SIZE = 60_000
 
 

@@ -27,7 +27,6 @@ from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import CreateRouter, TritonProcess
 
-STREAM_PATH = "/invocations-bidirectional-stream"
 CALL = {"modelname": "measure", "payload": "four"}
 SLOW_TENSORS = {
     "inputs": [
@@ -58,12 +57,6 @@ class Router(NamedTuple):
     http: FlaskClient
     generation: SharedGeneration
     notes: Path
-
-
-@pytest.fixture
-def wait_seconds() -> float:
-    """Seconds that a request waits for its model's next process."""
-    return 20.0
 
 
 @pytest.fixture(params=["infer"])
@@ -140,9 +133,10 @@ def send_websocket_message(http: FlaskClient) -> tuple[int, Any]:
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
     }
+    path, connection = "/invocations-bidirectional-stream", {"gunicorn.socket": server}
 
     def serve() -> None:
-        http.get(STREAM_PATH, headers=headers, environ_overrides={"gunicorn.socket": server}).get_data()
+        http.get(path, headers=headers, environ_overrides=connection).get_data()
 
     with ThreadPoolExecutor(1) as worker, server, caller:
         serving = worker.submit(serve)
@@ -185,10 +179,12 @@ EITHER = {"v2 stream", "generate stream"}
 each_way = pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
 
 
-def answer_in_doubt(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, *, reload: bool
-) -> tuple[int, Any]:
-    """Return what a caller gets whose model's process falls behind while it works, and perhaps comes back."""
+@each_way
+@pytest.mark.parametrize("wait_seconds", [0.0, 20.0])
+def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, wait_seconds: float
+) -> None:
+    """Where requests do not wait, it is a 503."""
     with ThreadPoolExecutor(1) as callers:
         answer = callers.submit(send, router.http)
         wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
@@ -197,34 +193,11 @@ def answer_in_doubt(
             router.generation.decide(model, 0, crashed=False)
             router.generation.refuse(model, 0)
         (router.notes / "go-on").touch()
-        for model in ("echo", "slow") if reload else ():
+        for model in ("echo", "slow") if wait_seconds else ():
             assert router.generation.admit(model, router.generation.out_since(model))
-        return answer.result()
-
-
-@each_way
-@pytest.mark.parametrize("wait_seconds", [0.0])
-def test_an_answer_in_doubt_is_a_503_where_requests_do_not_wait(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router
-) -> None:
-    status, body = answer_in_doubt(send, router, reload=False)
-    assert (status, body["code"]) == (503, "not_ready"), body
-
-
-@each_way
-def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
-    send: Callable[[FlaskClient], tuple[int, Any]],
-    router: Router,
-) -> None:
-    status, body = answer_in_doubt(send, router, reload=True)
+        status, body = answer.result()
     way = next(name for name, (each, _) in WAYS.items() if each is send)
-    expected = {503} if way in SENT_ONCE else {200, 503} if way in EITHER else {200}
-    assert status in expected, body
-
-
-@each_way
-def test_an_answer_without_doubt_is_delivered(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router
-) -> None:
-    (router.notes / "go-on").touch()
-    assert send(router.http)[0] == 200
+    if not wait_seconds or way in SENT_ONCE or (way in EITHER and status != 200):
+        assert (status, body["code"]) == (503, "not_ready"), body
+    else:
+        assert status == 200, body

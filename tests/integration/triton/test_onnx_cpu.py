@@ -7,19 +7,17 @@ import os
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from sm.errors import BadInput
 from sm.repository.cache import Cache
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.triton.transport import Transport
+from tests.support.onnx_graphs import write_graph
 from tests.support.tritons import SETTINGS, TritonProcess
 from trireme_tools.prepare.cpu_repository import CpuRepository
 
@@ -37,25 +35,11 @@ TWO_INSTANCES = (
 )
 
 
-def write_graph(path: Path, leading_dims: list[str | int | None]) -> None:
-    rows = helper.make_tensor("rows", TensorProto.FLOAT, [4, 3], [float(value) for value in range(12)])
-    factor = helper.make_tensor("two", TensorProto.INT64, [1], [2])
-    nodes = [
-        helper.make_node("Gather", ["rows", "at"], ["row"]),
-        helper.make_node("Mul", ["at", "two"], ["twice"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "pick",
-        [helper.make_tensor_value_info("at", TensorProto.INT64, [*leading_dims, 1])],
-        [
-            helper.make_tensor_value_info("row", TensorProto.FLOAT, [*leading_dims, 1, 3]),
-            helper.make_tensor_value_info("twice", TensorProto.INT64, [*leading_dims, 1]),
-        ],
-        [rows, factor],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+PICK = """(int64[{b}1] at) => (float[{b}1,3] row, int64[{b}1] twice)
+<float[4,3] rows = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}, int64[1] two = {{2}}> {{
+    row = Gather(rows, at)
+    twice = Mul(at, two)
+}}"""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +51,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]
     for name, options in {"batched": BATCHED, "single": "", "threaded": BATCHED + TWO_INSTANCES}.items():
         built[name] = folder / "built" / name
         built[name].mkdir(parents=True)
-        write_graph(built[name] / "model.onnx", ["b"] if options else [])
+        write_graph(built[name] / "model.onnx", PICK.format(b="b," if options else ""))
         (folder / "model" / name).mkdir(parents=True)
         (folder / "model" / name / "config.pbtxt").write_text(f'name: "{name}"\n{options}{TENSORS}')
     repository = CpuRepository(cache, folder / "model")
@@ -117,14 +101,6 @@ def test_waiting_requests_run_as_one_batch_and_each_gets_its_own_answer(
     assert execution_count(serving, "batched") - executions_before < 8
 
 
-def test_a_request_of_several_rows_gets_them_all_back(transport: Transport) -> None:
-    with ThreadPoolExecutor(2) as callers:
-        three_rows = callers.submit(pick, transport, 3, 1, 2)
-        two_rows = callers.submit(pick, transport, 0, 3)
-        assert three_rows.result()[:, 0, 0].tolist() == [9, 3, 6]
-        assert two_rows.result()[:, 0, 0].tolist() == [0, 9]
-
-
 def test_a_request_that_fails_does_not_fail_the_others_of_its_batch(transport: Transport) -> None:
     def value_or_error(at: int) -> object:
         try:
@@ -136,13 +112,6 @@ def test_a_request_that_fails_does_not_fail_the_others_of_its_batch(transport: T
         outcomes = list(callers.map(value_or_error, [0, 1, 99, 2, 3, 0, 1, 2]))
     assert [value for value in outcomes if not isinstance(value, str)] == [0, 3, 6, 9, 0, 3, 6]
     assert isinstance(outcomes[2], str)
-
-
-def test_only_the_requested_outputs_are_returned(transport: Transport) -> None:
-    inputs = {"at": np.array([[3]], np.int64)}
-    assert set(transport.infer("batched", inputs, outputs=["twice"])) == {"twice"}
-    outputs = transport.infer("batched", inputs)
-    assert (outputs["twice"].tolist(), outputs["row"].tolist()) == ([[6]], [[[9, 10, 11]]])
 
 
 def test_a_model_without_batches_is_run_request_by_request(transport: Transport) -> None:

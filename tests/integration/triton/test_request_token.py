@@ -24,7 +24,7 @@ def row_of(*numbers: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", [3, 100_000], ids=["in the message", "through shared memory"])
 def test_concurrent_callers_each_get_their_own_answer(transport: Transport, size: int) -> None:
-    assert transport.metadata("token_batching").identifies_requests
+    assert set(transport.metadata("token_batching").outputs) == {"y"}
 
     def infer_number(number: int) -> bool:
         inputs = row_of(*([number] * size))
@@ -34,14 +34,9 @@ def test_concurrent_callers_each_get_their_own_answer(transport: Transport, size
         assert all(callers.map(infer_number, range(1, 65)))
 
 
-def test_clients_do_not_see_the_token(transport: Transport) -> None:
-    assert set(transport.metadata("token_plain").outputs) == {"y"}
-    assert set(transport.infer("token_plain", {"x": np.ones(2, np.float32)})) == {"y"}
-
-
 def test_another_request_s_answer_is_a_503_and_counted(transport: Transport) -> None:
     mismatches_before = value(MISMATCHED_ANSWERS)
-    with pytest.raises(NotReady, match="answered another request"):
+    with pytest.raises(NotReady):
         transport.infer("token_batching", row_of(-1.0, 2.0))
     assert value(MISMATCHED_ANSWERS) == mismatches_before + 1
 

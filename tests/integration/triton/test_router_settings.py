@@ -9,8 +9,6 @@ from sm.models.found_clients import models_of
 from sm.settings import Settings
 from tests.support.tritons import CreateRouter, TritonProcess
 
-pytestmark = pytest.mark.core
-
 
 @pytest.fixture
 def router(triton: TritonProcess, create_router: CreateRouter, request: pytest.FixtureRequest) -> FlaskClient:

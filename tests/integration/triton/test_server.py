@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.repository import machine
 from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton import server
@@ -17,25 +16,9 @@ from tests.support.boxes import wait_until
 from tests.support.plans import plan_manifest
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
-pytestmark = pytest.mark.core
-
 
 def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
     return server.command(Settings.read(environment), triton.box, {**os.environ, **environment}).arguments
-
-
-def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "IMAGE", tmp_path / "tritonserver")
-    assert machine.find_server(Settings.read({})).parts[-4:] == (
-        "pytriton",
-        "tritonserver",
-        "bin",
-        "tritonserver",
-    )
-    (tmp_path / "tritonserver").touch()
-    assert machine.find_server(Settings.read({})) == tmp_path / "tritonserver"
 
 
 @pytest.mark.parametrize(
@@ -81,19 +64,6 @@ def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) 
     command_line = command_line_of(serving, **others)
     assert redis in command_line
     assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
-
-
-def test_a_server_program_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="TRIREME_TRITON_SERVER='/nowhere'"):
-        machine.find_server(Settings.read({"TRIREME_TRITON_SERVER": "/nowhere"}))
-
-
-def test_a_missing_libpython_is_reported_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(machine, "LIBPYTHON", "libpython3.99.so.1.0")
-    with pytest.raises(StartError, match=r"apt-get install libpython3\.\d+"):
-        machine.libpython()
 
 
 def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
-pytestmark = pytest.mark.core
-
 
 def stream_counts(
     transport: Transport, count: int, seconds: float = 0.0
@@ -60,13 +58,6 @@ def test_at_rest_the_worker_has_no_grpc_connection_and_a_stream_keeps_it(
     transport.rest()
     wait_until(lambda: connections(triton.box.grpc_port) == before)
     assert len(list(stream_counts(transport, 2))) == 2
-
-
-def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, cancelled_note: Path) -> None:
-    answers = stream_counts(transport, 1000, seconds=0.05)
-    next(answers)
-    answers.close()
-    wait_until(cancelled_note.exists)
 
 
 def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Path) -> None:

@@ -22,12 +22,11 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
 from sm.triton import server
 from sm.triton.calls import Calls
+from sm.triton.tensors import DTYPES
 from sm.triton.transport import Transport
 from tests.support.other_triton import needs
 from tests.support.series import value
 from tests.support.tritons import TritonProcess
-
-pytestmark = pytest.mark.core
 
 
 class TensorCounter:
@@ -110,15 +109,6 @@ def test_strings_go_in_the_message(transport: Transport, tensor_counter: TensorC
     y = transport.infer("words", {"x": words})["y"]
     assert [word.decode() for word in y] == ["Ä" * 70_000, "B", ""]
     assert tensor_counter.ways == (0, 1)
-
-
-def test_metadata_has_a_models_inputs_outputs_and_versions(transport: Transport) -> None:
-    metadata = transport.metadata("fixed")
-    assert (metadata.max_batch_size, metadata.versions) == (4, ("1",))
-    assert metadata.inputs["x"].shape == (100_000,)
-    assert metadata.outputs["y"].datatype == "FP32"
-    assert transport.metadata("ones").inputs["size"].shape == (1,)
-    assert transport.ready_models()["echo"] == ("1",)
 
 
 @pytest.mark.parametrize(
@@ -231,3 +221,12 @@ def test_triton_gets_the_invocations_request_id(transport: Transport) -> None:
     with running(Invocation(time.monotonic() + 10, request_id="mine-17")):
         assert transport.infer("identity", inputs)["y"].tolist() == [b"mine-17"]
     assert transport.infer("identity", inputs)["y"].tolist() == [b""]
+
+
+def test_every_datatype_of_a_python_model_arrives_unchanged_at_any_size(transport: Transport) -> None:
+    for size in (5, 70_001, 0):
+        inputs = {name: (np.arange(size) % 100).astype(dtype) for name, dtype in DTYPES.items()}
+        outputs = transport.infer("typed", inputs)
+        for name, x in inputs.items():
+            assert outputs[f"of_{name}"].dtype == x.dtype
+            assert np.array_equal(outputs[f"of_{name}"], x[::-1]), (name, size)
