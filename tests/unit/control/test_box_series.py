@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,57 +22,39 @@ def box(tmp_path: Path) -> Box:
     return box
 
 
-def box_registry(box: Box, ready: bool = True, shared_memory: Path = Path("/dev/shm")) -> CollectorRegistry:
+def box_registry(box: Box, state: str, shared_memory: Path = Path("/dev/shm")) -> CollectorRegistry:
+    box.state_file.write_text(state)
     registry = CollectorRegistry()
-    registry.register(BoxSeries(box, lambda: ready, shared_memory))
+    registry.register(BoxSeries(box, lambda: True, shared_memory))
     return registry
 
 
-def count_worker_restarts(box: Box, value: float) -> None:
+def test_processes_and_workers_share_their_series(box: Box) -> None:
     key = mmap_key("trireme_restarts", "trireme_restarts_total", ["process"], ["worker"], "Help.")
-    path = box.metrics_folder / "counter_7.db"
-    file = MmapedDict(str(path))  # type: ignore[no-untyped-call]
-    file.write_value(key, value, 0.0)  # type: ignore[no-untyped-call]
-    file.close()  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.parametrize("ready", [True, False])
-def test_readiness_is_that_of_ping(box: Box, ready: bool) -> None:
-    assert box_registry(box, ready).get_sample_value("trireme_ready") == float(ready)
-
-
-def test_restarts_of_workers_and_other_processes_are_one_series(box: Box) -> None:
-    processes = {"nginx": {"pid": None, "state": "restarting", "restarts": 3}}
-    box.state_file.write_text(json.dumps({"processes": processes}))
-    count_worker_restarts(box, 2)
-    registry = box_registry(box)
-    restarts = {
-        name: registry.get_sample_value("trireme_restarts_total", {"process": name})
-        for name in ("nginx", "worker")
+    file: Any = MmapedDict(str(box.metrics_folder / "counter_7.db"))  # type: ignore[no-untyped-call]
+    file.write_value(key, 2, 0.0)
+    file.close()
+    processes = {
+        "nginx": {"pid": None, "state": "restarting", "restarts": 3},
+        "data": {"pid": os.getpid(), "restarts": 0},
     }
-    assert restarts == {"nginx": 3.0, "worker": 2.0}
+    registry = box_registry(box, json.dumps({"processes": processes}))
+
+    def sample(name: str, process: str) -> float | None:
+        return registry.get_sample_value(name, {"process": process})
+
+    assert [sample("trireme_restarts_total", name) for name in ("nginx", "worker")] == [3.0, 2.0]
     assert len([family for family in registry.collect() if family.name == "trireme_restarts"]) == 1
-
-
-def test_only_running_processes_have_a_memory_series(box: Box) -> None:
-    processes = {name: {"pid": pid, "restarts": 0} for name, pid in (("data", os.getpid()), ("triton", None))}
-    box.state_file.write_text(json.dumps({"processes": processes}))
-    registry = box_registry(box)
-    resident = registry.get_sample_value("trireme_process_resident_bytes", {"process": "data"})
-    assert resident is not None
-    assert resident > 2**20
-    assert registry.get_sample_value("trireme_process_resident_bytes", {"process": "triton"}) is None
+    # Only running processes have a size.
+    assert (sample("trireme_process_resident_bytes", "data") or 0) > 2**20
+    assert sample("trireme_process_resident_bytes", "nginx") is None
 
 
 @pytest.mark.parametrize("state", ["", "{half of", "{}"], ids=["empty", "cut off", "no processes"])
-def test_without_a_readable_state_file_the_other_series_remain(box: Box, state: str) -> None:
-    box.state_file.write_text(state)
-    registry = box_registry(box, ready=False)
-    assert registry.get_sample_value("trireme_ready") == 0
-    assert registry.get_sample_value("trireme_dev_shm_size_bytes") is not None
-
-
-def test_without_a_shared_memory_folder_only_its_series_are_missing(box: Box, tmp_path: Path) -> None:
-    registry = box_registry(box, shared_memory=tmp_path / "none")
-    assert registry.get_sample_value("trireme_dev_shm_size_bytes") is None
+@pytest.mark.parametrize("folder", ["/dev/shm", "/nowhere"])
+def test_without_a_readable_state_file_or_shared_memory_the_other_series_remain(
+    box: Box, state: str, folder: str
+) -> None:
+    registry = box_registry(box, state, Path(folder))
     assert registry.get_sample_value("trireme_ready") == 1
+    assert (registry.get_sample_value("trireme_dev_shm_size_bytes") is None) is (folder == "/nowhere")

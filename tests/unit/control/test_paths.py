@@ -47,8 +47,9 @@ def test_a_path_of_the_control_plane_goes_there(name: str, path: str) -> None:
     assert re.fullmatch(PATTERNS[name], path)
 
 
-@pytest.mark.parametrize(
-    "path", ["/models/pets/invoke", "/openapi-json", "/page/a/b", "/invocations", "/pingx", "/v2/models"]
-)
+OTHERS = ("/models/pets/invoke", "/openapi-json", "/page/a/b", "/invocations", "/pingx", "/v2/models")
+
+
+@pytest.mark.parametrize("path", OTHERS)
 def test_another_path_goes_to_the_workers(path: str) -> None:
     assert not re.fullmatch(PATTERNS["control_paths"], path)

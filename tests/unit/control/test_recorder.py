@@ -69,22 +69,14 @@ def test_a_client_is_ready_if_all_models_that_it_needs_are(
 #: Of Triton 2.51 on an NVIDIA H200 while it served, 26 November 2026.
 GPU_SERIES = b"""# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)
 # TYPE nv_gpu_utilization gauge
-nv_gpu_utilization{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 0.25
-nv_gpu_memory_total_bytes{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 150754820096
-nv_gpu_memory_used_bytes{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 1457520640
-nv_gpu_power_usage{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 119.78
-nv_gpu_power_limit{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 700
+nv_gpu_utilization{gpu_uuid="GPU-be1d17cc"} 0.25
+nv_gpu_memory_total_bytes{gpu_uuid="GPU-be1d17cc"} 150754820096
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-be1d17cc"} 1457520640
+nv_gpu_power_usage{gpu_uuid="GPU-be1d17cc"} 119.78
 nv_cpu_utilization 0.5
 """
-
-
-GPU = {
-    "uuid": "GPU-be1d17cc-72de-c32d-9921-5ce610794d68",
-    "utilization": 0.25,
-    "memory_used": 1457520640,
-    "memory_total": 150754820096,
-    "power": 119.78,
-}
+MEMORY = {"memory_used": 1457520640, "memory_total": 150754820096}
+GPU = {"uuid": "GPU-be1d17cc", "utilization": 0.25, **MEMORY, "power": 119.78}
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,7 @@ import math
 import zlib
 
 import pytest
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from sm.control.history import MAX_POINTS
 from sm.control.series import MAX_STAGES, Counts, describe, describe_own, percentile
@@ -23,48 +18,37 @@ BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 
 def make_counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
     """Return a reading in which each model has this many answers, one in ten of them with status 422."""
-    return Counts(
-        at,
-        answers={
-            (name, status): share * answers
-            for name, answers in models.items()
-            for status, share in (("200", 0.9), ("422", 0.1))
-        },
-        durations={
-            (name, "2xx"): {bound: answers * part / 100 for bound, part in BOUNDS.items()}
-            for name, answers in models.items()
-        },
-        stages={
-            (name, f"stage-{index}"): answers * 0.001 * (index + 1)
-            for name, answers in models.items()
-            for index in range(stages)
-        },
-        threads=dict.fromkeys(models, 1.0),
-        queues=dict.fromkeys(models, 2.0),
-        in_flight=3.0,
-    )
+    found = Counts(at, threads=dict.fromkeys(models, 1.0), queues=dict.fromkeys(models, 2.0), in_flight=3.0)
+    for name, answers in models.items():
+        found.answers.update({(name, "200"): 0.9 * answers, (name, "422"): 0.1 * answers})
+        found.durations[name, "2xx"] = {bound: answers * part / 100 for bound, part in BOUNDS.items()}
+        found.stages.update(
+            {(name, f"stage-{index}"): answers * (index + 1) / 1e3 for index in range(stages)}
+        )
+    return found
 
 
 @pytest.mark.parametrize(
-    ("share", "seconds"), [(0.05, 0.005), (0.1, 0.01), (0.5, 0.055), (0.9, 0.1), (0.95, 0.55), (1.0, 1.0)]
+    ("bounds", "share", "seconds"),
+    [
+        *(
+            (BOUNDS, *each)
+            for each in ((0.05, 0.005), (0.1, 0.01), (0.5, 0.055), (0.9, 0.1), (0.95, 0.55), (1, 1))
+        ),
+        ({1.0: 1.0, math.inf: 10.0}, 0.99, 1.0),
+        ({}, 0.5, None),
+        (dict.fromkeys(BOUNDS, 0.0), 0.5, None),
+    ],
 )
-def test_a_percentile_is_interpolated_within_its_bucket(share: float, seconds: float) -> None:
-    assert percentile(BOUNDS, share) == pytest.approx(seconds)
-
-
-def test_a_percentile_beyond_the_last_finite_bound_is_that_bound() -> None:
-    assert percentile({1.0: 1.0, math.inf: 10.0}, 0.99) == 1.0
-
-
-def test_without_requests_there_is_no_percentile() -> None:
-    assert percentile({}, 0.5) is None
-    assert percentile(dict.fromkeys(BOUNDS, 0.0), 0.5) is None
+def test_a_percentile_is_interpolated_within_its_bucket(
+    bounds: dict[float, float], share: float, seconds: float | None
+) -> None:
+    assert percentile(bounds, share) == (seconds and pytest.approx(seconds))
 
 
 def test_a_point_counts_only_what_happened_between_the_readings() -> None:
-    point = describe(
-        make_counts(100.0, {"a": 100, "idle": 50}), make_counts(105.0, {"a": 200, "idle": 50, "new": 10})
-    )
+    before, after = {"a": 100, "idle": 50}, {"a": 200, "idle": 50, "new": 10}
+    point = describe(make_counts(100.0, before), make_counts(105.0, after))
     assert (point["at"], point["seconds"]) == (105.0, 5.0)
     assert point["all"]["answers"] == {"2xx": 99, "4xx": 11}
     assert point["models"]["a"]["answers"] == {"2xx": 90, "4xx": 10}
@@ -80,42 +64,31 @@ def test_a_model_with_only_a_queue_is_in_the_point_and_an_idle_one_is_not() -> N
     assert point["models"]["stuck"]["queue"] == point["all"]["queue"] == 7
 
 
-def test_the_longest_stages_are_kept() -> None:
-    stages = describe(Counts(0.0), make_counts(5.0, {"a": 10}, stages=40))["models"]["a"]["stages_ms"]
-    assert list(stages) == [f"stage-{index}" for index in range(39, 39 - MAX_STAGES, -1)]
-
-
-def test_an_hour_of_the_most_models_takes_a_few_megabytes() -> None:
+def test_an_hour_of_the_most_models_takes_a_few_megabytes_as_only_the_longest_stages_are_kept() -> None:
     """Models beyond the limit share one series."""
     names = {
         f"a-model-with-a-rather-long-name-{index}": 100 + index for index in range(MODELS._max_values + 1)
     }
-    point = dumps(describe(Counts(0.0), make_counts(5.0, names, stages=MAX_STAGES)))
-    assert len(zlib.compress(point)) * MAX_POINTS < 4e6
-
-
-def metric_families() -> list[Metric]:
-    answers = CounterMetricFamily("trireme_invocations", "x", labels=["model", "status"])
-    answers.add_metric(["m", "200"], 4)
-    answers.add_metric(["m", "429"], 2)
-    durations = HistogramMetricFamily(
-        "trireme_invocation_duration_seconds", "x", labels=["model", "stage", "status"]
-    )
-    durations.add_metric(["m", "total", "2xx"], [("0.1", 2), ("+Inf", 4)], 1.5)
-    durations.add_metric(["m", "total", "4xx"], [("0.1", 1), ("+Inf", 2)], 1.5)
-    durations.add_metric(["m", "infer", "2xx"], [("0.1", 3), ("+Inf", 6)], 1.25)
-    in_flight = GaugeMetricFamily("trireme_in_flight", "x", value=5)
-    queue = GaugeMetricFamily("trireme_model_queue_length", "x", labels=["model"])
-    queue.add_metric(["m"], 2)
-    return [answers, durations, in_flight, queue, GaugeMetricFamily("another", "x", value=9)]
+    point = describe(Counts(0.0), make_counts(5.0, names, stages=40))
+    stages = next(iter(point["models"].values()))["stages_ms"]
+    assert list(stages) == [f"stage-{index}" for index in range(39, 39 - MAX_STAGES, -1)]
+    assert len(zlib.compress(dumps(point))) * MAX_POINTS < 4e6
 
 
 def test_counts_are_read_from_the_metrics_by_their_labels() -> None:
-    counts = Counts.from_families(metric_families(), 7.0)
-    assert counts.answers == {("m", "200"): 4, ("m", "429"): 2}
-    assert counts.durations == {("m", "2xx"): {0.1: 2, math.inf: 4}, ("m", "4xx"): {0.1: 1, math.inf: 2}}
-    assert counts.seconds == {("m", "2xx"): 1.5, ("m", "4xx"): 1.5}
-    assert counts.stages == {("m", "infer"): 1.25}
+    answers = CounterMetricFamily("trireme_invocations", "x", labels=["model", "status"])
+    answers.add_metric(["m", "200"], 4)
+    name = "trireme_invocation_duration_seconds"
+    durations = HistogramMetricFamily(name, "x", labels=["model", "stage", "status"])
+    durations.add_metric(["m", "total", "2xx"], [("0.1", 2), ("+Inf", 4)], 1.5)
+    durations.add_metric(["m", "infer", "2xx"], [("0.1", 3), ("+Inf", 6)], 1.25)
+    queue = GaugeMetricFamily("trireme_model_queue_length", "x", labels=["model"])
+    queue.add_metric(["m"], 2)
+    others = [GaugeMetricFamily(name, "x", value=5) for name in ("trireme_in_flight", "another")]
+    counts = Counts.from_families([answers, durations, queue, *others], 7.0)
+    assert counts.answers == {("m", "200"): 4}
+    assert counts.durations == {("m", "2xx"): {0.1: 2, math.inf: 4}}
+    assert (counts.seconds, counts.stages) == ({("m", "2xx"): 1.5}, {("m", "infer"): 1.25})
     assert (counts.in_flight, counts.queues, counts.at) == (5, {"m": 2}, 7.0)
 
 
@@ -130,18 +103,10 @@ def test_the_clients_own_metrics_are_described_by_what_happened_between_two_mome
         gauge.add_metric(["a"], words)
         return Counts.from_families([counter, histogram, gauge], 0.0)
 
+    columns = ("name", "kind", "labels", "value", "last_minute", "mean")
     rows = describe_own(read(2, 100, 4, 7), read(5, 160, 6, 0))
-    common = {"model": "a", "labels": {}}
-    assert rows == [
-        {**common, "name": "bytes", "kind": "histogram", "value": 6, "last_minute": 2, "mean": 30},
-        {
-            **common,
-            "name": "cats",
-            "labels": {"size": "small"},
-            "kind": "counter",
-            "value": 5,
-            "last_minute": 3,
-            "mean": None,
-        },
-        {**common, "name": "words", "kind": "gauge", "value": 0, "last_minute": None, "mean": None},
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("bytes", "histogram", {}, 6, 2, 30),
+        ("cats", "counter", {"size": "small"}, 5, 3, None),
+        ("words", "gauge", {}, 0, None, None),
     ]

@@ -35,11 +35,7 @@ def test_the_openapi_document_has_every_route(route: str) -> None:
 
 @pytest.mark.parametrize(
     ("accept", "status"),
-    [
-        ("", 200),
-        ("text/html, application/json;q=0.1", 200),
-        ("application/json;q=0, */*", 406),
-    ],
+    [("", 200), ("text/html, application/json;q=0.1", 200), ("application/json;q=0, */*", 406)],
 )
 def test_a_route_without_a_model_negotiates_before_it_does_anything(accept: str, status: int) -> None:
     app, done = Flask("test"), []

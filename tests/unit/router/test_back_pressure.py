@@ -71,7 +71,7 @@ def test_closing_a_stream_closes_its_generator_and_resources(resources: Resource
     for _ in range(chunks_read):
         next(stream)
     stream.close()
-    assert chunks.gi_frame is None
+    assert list(chunks) == []
     assert resources.released_with == [GeneratorExit]
     assert list(stream) == []
 
