@@ -74,10 +74,8 @@ SHARED = {
             f"integration/box/{name}"
             for name in (
                 "answers",
-                "bad_input",
                 "engines",
                 "many_records",
-                "models",
                 "page_code",
                 "pages",
                 "readme",
@@ -99,6 +97,7 @@ SHARED = {
         f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "sessions", "v2")
     ),
     "streaming": ("integration/streaming",),
+    "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),
     "triton": ("integration/triton",),
 }
 

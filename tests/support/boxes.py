@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,8 +31,6 @@ CLIENT_FOLDERS = Path(__file__).parent / "client_folders"
 CLIENTS = CLIENT_FOLDERS / "box"
 WAIT_TIMEOUT_S = 60.0
 CONTROL_TIMEOUT_S = 30.0  # for one answer of the control plane, on a busy machine
-
-
 #: Ports for the servers of tests: above those that tests name, below those that the kernel assigns (from 32768).
 PORTS = range(22_000, 32_000)
 
@@ -53,8 +50,7 @@ def wait_until(
     """Call ``condition`` until it returns something true, and return that. ``description`` says what is awaited."""
     end, pause_s = time.monotonic() + timeout_s, 0.01
     while time.monotonic() < end:
-        found = condition()
-        if found:
+        if found := condition():
             return found
         time.sleep(pause_s)
         pause_s = min(1.2 * pause_s, 0.1)  # most conditions cost the box an answer
@@ -83,7 +79,7 @@ class RunningBox:
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
     #: When the last request for ``/metrics`` was answered.
-    scrapes: deque[float] = field(default_factory=lambda: deque(maxlen=1))
+    scraped: float = 0.0
 
     @property
     def folder(self) -> Path:
@@ -114,20 +110,15 @@ class RunningBox:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that have these labels."""
-        total = 0.0
-        for line in self.scrape().splitlines():
-            if line.startswith((f"{name}{{", f"{name} ")) and all(
-                f'{k}="{v}"' in line for k, v in labels.items()
-            ):
-                total += float(line.rpartition(" ")[2])
-        return total
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        samples = [line for line in self.scrape().splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        return sum(float(line.rpartition(" ")[2]) for line in samples if all(text in line for text in wanted))
 
     def scrape(self) -> str:
         """Return the present text of ``/metrics``. The box repeats its last text if it is asked more often."""
-        if self.scrapes:
-            time.sleep(max(0.0, self.scrapes[0] + MAX_TEXT_AGE_S - time.monotonic()))
+        time.sleep(max(0.0, self.scraped + MAX_TEXT_AGE_S - time.monotonic()))
         text = requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text
-        self.scrapes.append(time.monotonic())
+        self.scraped = time.monotonic()
         return text
 
     def pids(self, text: str) -> list[int]:
@@ -135,10 +126,7 @@ class RunningBox:
         return [pid for pid in descendants(self.process.pid) if text in command_line(pid)]
 
     def pid(self, text: str) -> int:
-        """Wait until one such process is found, and return its id.
-
-        The kernel's lists of children may omit some while others start or end.
-        """
+        """Wait until one such process is found: the kernel's lists may omit some while others start or end."""
 
         def only_pid() -> int | None:
             pids = self.pids(text)
@@ -150,22 +138,16 @@ class RunningBox:
     def workers(self) -> list[int]:
         """Return the data plane's workers, without their master.
 
-        The lowest process id need not be the master's: the kernel reuses small numbers. Nor does the command
-        line tell: the workers of a killed master live on for a moment. So this asks the supervisor's state.
+        The master is what the supervisor's state names: the kernel reuses small numbers, and the workers of a
+        killed master live on for a moment with its command line.
         """
-        return [
-            pid for pid in children(self.child("data")["pid"]) if "sm.server.worker data" in command_line(pid)
-        ]
+        found = children(self.child("data")["pid"])
+        return [pid for pid in found if "sm.server.worker data" in command_line(pid)]
 
     def wait_for_workers(self, count: int) -> list[int]:
         """Wait until the data plane has ``count`` workers, and return them."""
-
-        def found() -> list[int] | None:
-            workers = self.workers()
-            return workers if len(workers) == count else None
-
-        workers: list[int] = wait_until(found, description=f"{count} workers")
-        return workers
+        wait_until(lambda: len(self.workers()) == count, description=f"{count} workers")
+        return self.workers()
 
     def wait_for_log(self, text: str) -> str:
         """Wait until the log contains ``text``, and return it. A log line may come after its response."""
@@ -174,9 +156,8 @@ class RunningBox:
 
     def wait_ready(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         def ready() -> bool:
-            assert self.process.poll() is None, (
-                f"serve ended with {self.process.returncode}:\n{self.log.read_text()[-4000:]}"
-            )
+            status = self.process.poll()
+            assert status is None, f"serve ended with {status}:\n{self.log.read_text()[-4000:]}"
             return self.ping()[0] == 200
 
         wait_until(ready, timeout_s, "/ping 200")
@@ -227,11 +208,7 @@ class RunningBox:
         return child
 
     def kill_and_wait_for_restart(self, name: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Kill a child of the supervisor, and wait until its replacement is ready.
-
-        This asks the supervisor's state, because the workers of a killed master live on for a moment with the
-        master's command line.
-        """
+        """Kill a child of the supervisor, and wait until its replacement is ready, by the supervisor's state."""
         before = self.child(name)
         os.kill(before["pid"], signal.SIGKILL)
 
@@ -271,10 +248,9 @@ def start_box(
     arguments: str = "",
     **variables: str,
 ) -> RunningBox:
-    """Start a box and return at once.
+    """Start a box and return at once. Its log is in ``folder``.
 
     Args:
-        folder: Where the box's log is written.
         repository: The model repository; ``None``: the box's default.
         clients: Folders with clients, besides the built-in ones.
         command_prefix: A command that ends by running ``serve`` in its place, such as ``prlimit --nofile=64``.
@@ -282,11 +258,9 @@ def start_box(
         variables: Environment variables, besides those that are inherited.
     """
     port = int(variables.pop("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TRIREME_"))
-    }
+    own = ("SAGEMAKER_", "TRIREME_")
     environment = {
-        **inherited,
+        **{name: value for name, value in os.environ.items() if not name.startswith(own)},
         **OTHER_TRITON,
         "SAGEMAKER_BIND_TO_PORT": str(port),
         "TRIREME_CLIENTS": os.pathsep.join(map(str, (HERE / "clients", *clients))),
@@ -296,13 +270,9 @@ def start_box(
         **variables,
     }
     log = folder / f"box-{port}.log"
+    command = [*shlex.split(command_prefix), sys.executable, str(HERE / "serve"), *shlex.split(arguments)]
     with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [*shlex.split(command_prefix), sys.executable, str(HERE / "serve"), *shlex.split(arguments)],
-            env=environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT)
     return RunningBox(process, port, log, environment)
 
 
@@ -318,13 +288,12 @@ def descendants(pid: int) -> list[int]:
 
 def command_line(pid: int) -> str:
     """Return a process's command line; empty if the process has ended."""
-    try:
+    with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
-def memory_field(pid: int, name: str) -> int:
-    """Return a field of ``/proc/PID/smaps_rollup``, such as ``Pss:``, in bytes."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+def memory_field(pid: int, name: str, file: str = "smaps_rollup") -> int:
+    """Return a field of ``/proc/PID/smaps_rollup``, such as ``Pss:``, or of another file, in bytes."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

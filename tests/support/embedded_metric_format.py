@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
 #: The limit of an event in CloudWatch Logs was 256 KB before it became 1 MB.
 MAX_BYTES = 256 * 1024
@@ -45,33 +45,30 @@ class Histogram(Strict):
     """Values with counts, and their statistics, as AWS's own exporters write a distribution."""
 
     Values: list[float] = Field(min_length=1, max_length=MAX_VALUES)
-    Counts: list[float] = Field(min_length=1, max_length=MAX_VALUES)
+    Counts: list[float]
     Min: float
     Max: float
     Sum: float
     Count: float
 
+    @model_validator(mode="after")
+    def is_consistent(self) -> Histogram:
+        assert len(self.Values) == len(self.Counts)
+        assert self.Min <= self.Max
+        assert sum(self.Counts) == self.Count
+        return self
+
+
+Value = Histogram | float | Annotated[list[float], Field(max_length=MAX_VALUES)]
+
 
 def read(line: str) -> dict[str, Any]:
-    """Return the document in a line. Raises ValueError if CloudWatch would not extract its metrics."""
+    """Return the document in a line. Raises an error if CloudWatch would not extract its metrics."""
     assert len(line.encode()) <= MAX_BYTES
     document: dict[str, Any] = json.loads(line)
     for directive in Metadata.model_validate(document["_aws"]).CloudWatchMetrics:
         for name in {name for names in directive.Dimensions for name in names}:
-            assert isinstance(document[name], str), f"the dimension {name} must be a string"
-            assert 1 <= len(document[name]) <= 1024
+            assert 1 <= len(TypeAdapter(str).validate_python(document[name], strict=True)) <= 1024
         for metric in directive.Metrics:
-            _check_value(document[metric.Name])
+            TypeAdapter(Value).validate_python(document[metric.Name], strict=True)
     return document
-
-
-def _check_value(value: object) -> None:
-    if isinstance(value, dict):
-        histogram = Histogram.model_validate(value)
-        assert len(histogram.Values) == len(histogram.Counts)
-        assert histogram.Min <= histogram.Max
-        assert sum(histogram.Counts) == histogram.Count
-        return
-    values = value if isinstance(value, list) else [value]
-    assert len(values) <= MAX_VALUES
-    assert all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)

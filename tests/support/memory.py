@@ -13,27 +13,24 @@ class PeakMemory:
     """Measures how much any worker's memory has grown at its peak since this object was created."""
 
     def __init__(self, box: RunningBox) -> None:
-        self._before = {pid: _status_field(pid, "VmRSS:") for pid in box.pids("sm.server.worker data")}
-        for pid in self._before:
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets VmHWM to VmRSS
+        self._before = {pid: _begin(pid) for pid in box.pids("sm.server.worker data")}
 
     @property
     def bytes(self) -> int:
-        return max(_status_field(pid, "VmHWM:") - before for pid, before in self._before.items())
+        return max(memory_field(pid, "VmHWM:", "status") - before for pid, before in self._before.items())
 
 
 def peak_of_process(work: Callable[[], object]) -> int:
     """Return how much this process's memory has grown at its peak during ``work``, in bytes."""
-    pid = os.getpid()
-    before = _status_field(pid, "VmRSS:")
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets VmHWM to VmRSS
+    before = _begin(os.getpid())
     work()
-    return _status_field(pid, "VmHWM:") - before
+    return memory_field(os.getpid(), "VmHWM:", "status") - before
 
 
-def _status_field(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+def _begin(pid: int) -> int:
+    """Set the peak of a process to its present memory, and return that."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return memory_field(pid, "VmRSS:", "status")
 
 
 def proportional_bytes(box: RunningBox) -> int:

@@ -20,6 +20,5 @@ ROUTES_THAT_NEED_A_KEY = [
     ("DELETE", "/models/probe"),
     ("POST", "/models/probe/invoke"),
     ("GET", "/anything"),
-    ("GET", "//ping"),
     ("GET", "/ping/x"),
 ]

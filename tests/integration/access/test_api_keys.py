@@ -17,7 +17,7 @@ from tests.integration.access.access_routes import ROUTES_THAT_NEED_A_KEY
 from tests.integration.access.locked_boxes import LockedBox, read_error
 from tests.support.boxes import wait_until
 
-pytestmark = pytest.mark.core
+UPLOAD = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n"
 
 
 def resident_kb(pids: list[int]) -> int:
@@ -29,20 +29,13 @@ def resident_kb(pids: list[int]) -> int:
 @pytest.mark.parametrize(("method", "path"), ROUTES_THAT_NEED_A_KEY)
 def test_every_route_needs_a_key(locked: LockedBox, method: str, path: str) -> None:
     response = locked.request(method, path, b"{}" if method == "POST" else None)
-    if path == "//ping":  # nginx merges the slashes, and /ping is open
-        assert response[0] == 200
-        return
-    assert response[0] == 401
-    assert read_error(response)["code"] == "unauthorized"
+    assert (response[0], read_error(response)["code"]) == (401, "unauthorized")
     assert response[1]["www-authenticate"] == 'Bearer realm="trireme"'
 
 
-def test_ping_and_the_page_need_no_key(locked: LockedBox) -> None:
-    assert locked.request("GET", "/ping")[::2] == (200, b"")
-    assert b"<title>Trireme" in locked.request("GET", "/")[2]
-
-
-@pytest.mark.parametrize("path", ["/models/..", "/models/%2e%2e", "/metrics/../ping", "/metrics%2f..%2fping"])
+@pytest.mark.parametrize(
+    "path", ["//ping", "/models/..", "/models/%2e%2e", "/metrics/../ping", "/metrics%2f..%2fping"]
+)
 def test_path_traversal_from_an_open_path_reaches_no_protected_route(locked: LockedBox, path: str) -> None:
     for method in ("GET", "DELETE"):
         status, _, body = locked.request(method, path)
@@ -52,24 +45,21 @@ def test_path_traversal_from_an_open_path_reaches_no_protected_route(locked: Loc
 @pytest.mark.parametrize("wrong", ["x", "trireme_" + "A" * 43, "A" * 5000, "'; --", "\u00e9"])
 def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str) -> None:
     response = locked.invoke(x_api_key=wrong)
-    assert response[0] == 403
-    assert read_error(response)["code"] == "forbidden"
+    assert (response[0], read_error(response)["code"]) == (403, "forbidden")
     assert 'error="invalid_token"' in response[1]["www-authenticate"]
-    if len(wrong) > 1:
-        assert wrong.encode() not in response[2]
+    assert len(wrong) == 1 or wrong.encode() not in response[2]
 
 
-@pytest.mark.parametrize("name", ["x-api-key", "Authorization"])
+@pytest.mark.parametrize("name", ["x-api-key: ", "Authorization: Bearer "])
 @pytest.mark.parametrize("path", ["/metrics", "/v2/health/ready", "/invocations-bidirectional-stream"])
 def test_two_keys_are_a_400_whichever_is_right(locked: LockedBox, name: str, path: str) -> None:
-    prefix = "Bearer " if name == "Authorization" else ""
     for pair in (
         (locked.key, "x"),
         ("x", locked.key),
         (locked.key, locked.key),
         (locked.key, locked.other_key),
     ):
-        lines = "".join(f"{name}: {prefix}{key}\r\n" for key in pair)
+        lines = "".join(f"{name}{key}\r\n" for key in pair)
         with locked.connect() as connection:
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n{lines}Connection: close\r\n\r\n".encode())
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -86,121 +76,97 @@ def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
         assert locked.request("GET", path, x_api_key=locked.key)[0] == 200, path
 
 
-def test_a_body_without_a_key_is_refused_before_it_is_sent(locked: LockedBox) -> None:
-    with locked.connect() as connection:
-        connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
-        # The response comes before any byte of the body.
-        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
-
-
-def test_callers_without_a_key_cannot_make_the_box_store_their_bodies(locked: LockedBox) -> None:
+def test_a_body_without_a_key_is_refused_before_it_is_sent_and_stored_nowhere(locked: LockedBox) -> None:
     memory_before_kb = resident_kb(locked.box.pids("nginx"))
-    connections = [locked.connect() for _ in range(8)]
-    for connection in connections:
-        connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
-        # nginx reads and discards the body for a while, so that the sender can read the response.
-        with contextlib.suppress(OSError):
-            for _ in range(40):
-                connection.sendall(b"x" * 2**18)
-    assert resident_kb(locked.box.pids("nginx")) - memory_before_kb < 20_000
-    assert not list((locked.box.run_folder() / "nginx" / "body").iterdir())
-    for connection in connections:
-        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
-        connection.close()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(locked.connect()) for _ in range(8)]
+        for connection in connections:
+            connection.sendall(UPLOAD)
+            # The response comes before any byte of the body.
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+            # nginx reads and discards the body for a while, so that the sender can read the response.
+            with contextlib.suppress(OSError):
+                for _ in range(40):
+                    connection.sendall(b"x" * 2**18)
+        assert resident_kb(locked.box.pids("nginx")) - memory_before_kb < 20_000
+        assert not list((locked.box.run_folder() / "nginx" / "body").iterdir())
 
 
 def test_callers_without_a_key_cannot_block_those_with_one(locked: LockedBox) -> None:
-    # More connections than the workers and their queue hold, each with a body that never ends.
-    connections = [locked.connect() for _ in range(60)]
-    try:
+    """More connections than the workers and their queue hold, each with a body that never ends."""
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(locked.connect()) for _ in range(60)]
         for connection in connections:
-            connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n{")
+            connection.sendall(UPLOAD + b"{")
         for connection in connections:
             assert connection.recv(65536).startswith(b"HTTP/1.1 401")
         assert [locked.invoke(x_api_key=locked.key)[0] for _ in range(5)] == [200] * 5
-    finally:
-        for connection in connections:
-            connection.close()
 
 
 def test_the_log_names_the_keys_owner_and_no_key_is_ever_shown(locked: LockedBox) -> None:
     headers = {"X_Amzn_SageMaker_Inference_Id": "who-asks", "x_api_key": locked.key}
     response = locked.invoke(X_Trireme_Key_Name="forged", **headers)
-    metrics = locked.request("GET", "/metrics", x_api_key=locked.key)[2].decode()
+    metrics = locked.request("GET", "/metrics", x_api_key=locked.key)[2]
     locked.invoke(Authorization="Bearer trireme_WRONG-KEY")
     log = locked.box.wait_for_log('"who-asks"')
     line = next(line for line in log.splitlines() if '"who-asks"' in line)
     assert json.loads(line)["api_key_name"] == "alice"
     for key in (locked.key, locked.limited_key, "WRONG-KEY"):
-        assert key not in log
-        assert key not in metrics
-        assert key.encode() not in response[2]
+        assert key.encode() not in log.encode() + metrics + response[2]
 
 
 def test_a_key_over_its_rate_gets_429_and_other_keys_do_not(locked: LockedBox) -> None:
-    responses = exceed_rate_limit(locked)
-    assert [response[0] for response in responses].count(200) >= 3
-    refused_response = next(response for response in responses if response[0] == 429)
-    assert read_error(refused_response)["code"] == "rate_limited"
-    assert 1 <= int(refused_response[1]["retry-after"]) <= 2
-    assert locked.invoke(x_api_key=locked.key)[0] == 200
-    locked.box.wait_for_log('"api_key_name":"bob"')
-    wait_until(
-        lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200,
-        description="the limited key's next turn",
-    )
-
-
-def exceed_rate_limit(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:
-    """Send far more requests than bob's key allows: three at once, then one every two seconds."""
+    """Far more requests than bob's key allows: three at once, then one every two seconds."""
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda _: locked.invoke(x_api_key=locked.limited_key, **headers), range(24)))
+        responses = list(pool.map(lambda _: locked.invoke(x_api_key=locked.limited_key), range(24)))
+    assert [response[0] for response in responses].count(200) >= 3
+    refused = next(response for response in responses if response[0] == 429)
+    assert read_error(refused)["code"] == "rate_limited"
+    assert 1 <= int(refused[1]["retry-after"]) <= 2
+    assert locked.invoke(x_api_key=locked.key)[0] == 200
+    wait_until(lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200, description="the next turn")
 
 
 def test_keys_added_to_or_removed_from_the_file_take_effect(locked: LockedBox) -> None:
-    key = keys.generate()
-    content = locked.keys_file.read_text()
-    with locked.keys_file.open("a") as file:
-        file.write(keys.format_line("carol", key) + "\n")
+    key, content = keys.generate(), locked.keys_file.read_text()
+    locked.keys_file.write_text(content + keys.format_line("carol", key) + "\n")
     wait_until(lambda: locked.invoke(x_api_key=key)[0] == 200, description="the new key's acceptance")
     locked.keys_file.write_text(content)
     wait_until(lambda: locked.invoke(x_api_key=key)[0] == 403, description="the removed key's refusal")
     assert locked.invoke(x_api_key=locked.key)[0] == 200
-    locked.box.wait_for_log("the API keys were read again: 3")
 
 
 @pytest.mark.parametrize("broken", ["", "garbage\n", "\nalice sha256:12\n", None])
 def test_a_key_file_that_becomes_invalid_leaves_the_old_keys_in_force(
     locked: LockedBox, broken: str | None
 ) -> None:
-    content = locked.keys_file.read_text()
-    warnings_before = locked.box.log.read_text().count("the API keys stay as they were")
+    def warnings() -> int:
+        lines = locked.box.log.read_text().splitlines()
+        return len([line for line in lines if '"level":"warning"' in line and str(locked.keys_file) in line])
+
+    content, before = locked.keys_file.read_text(), warnings()
     try:
         if broken is None:
             locked.keys_file.unlink()
         else:
             locked.keys_file.write_text(broken)
-        wait_until(
-            lambda: locked.box.log.read_text().count("the API keys stay as they were") > warnings_before,
-            description="a warning about the key file",
-        )
-        assert locked.invoke(x_api_key=locked.key)[0] == 200
-        assert locked.invoke()[0] == 401
+        wait_until(lambda: warnings() > before, description="a warning about the key file")
+        assert (locked.invoke(x_api_key=locked.key)[0], locked.invoke()[0]) == (200, 401)
     finally:
         locked.keys_file.write_text(content)
 
 
 def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked: LockedBox) -> None:
     content = locked.keys_file.read_text()
+    (checker,) = locked.box.pids("sm.server.access.keys")
+    assert resident_kb([checker]) < 40_000
     # The new checker starts even if the file is broken: it uses the last valid keys.
     locked.keys_file.write_text("garbage\n")
-    (checker,) = locked.box.pids("sm.server.access.keys")
     os.kill(checker, signal.SIGSTOP)
     try:
         try:
             response = locked.invoke(x_api_key=locked.key)
-            assert response[0] == 503
-            assert read_error(response)["code"] == "not_ready"
+            assert (response[0], read_error(response)["code"]) == (503, "not_ready")
             assert response[1]["retry-after"] == "1"
             assert locked.request("GET", "/ping")[0] == 200
         finally:
@@ -209,8 +175,3 @@ def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked:
         assert locked.invoke(x_api_key="x")[0] == 403
     finally:
         locked.keys_file.write_text(content)
-
-
-def test_the_key_checker_takes_less_than_40_mb(locked: LockedBox) -> None:
-    (checker,) = locked.box.pids("sm.server.access.keys")
-    assert resident_kb([checker]) < 40_000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -35,27 +37,16 @@ socket.onerror = () => done("refused");
 """
 
 
-class EmptyPage(BaseHTTPRequestHandler):
-    """A page from another server than the box."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>elsewhere</title>")
-
-    def log_message(self, *_: object) -> None:
-        """Keep the test output clean."""
-
-
 @pytest.fixture(scope="module")
-def page_port(locked: LockedBox) -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", locked.page_port), EmptyPage) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+def page_port(locked: LockedBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A page from another server than the box."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "index.html").write_text("<!doctype html><title>elsewhere</title>")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with socketserver.ThreadingTCPServer(("127.0.0.1", locked.page_port), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield locked.page_port
         server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +74,9 @@ def preflight(locked: LockedBox, origin: str) -> tuple[int, dict[str, str], byte
 def test_a_page_of_a_listed_origin_can_invoke_a_model(
     browser: webdriver.Chrome, locked: LockedBox, page_port: int
 ) -> None:
+    """It can read errors too."""
     browser.get(f"http://localhost:{page_port}")
     assert invoke_from_page(browser, locked, locked.key)["body"]["result"] == [7]
-
-
-def test_a_page_of_a_listed_origin_can_read_errors(
-    browser: webdriver.Chrome, locked: LockedBox, page_port: int
-) -> None:
-    browser.get(f"http://localhost:{page_port}")
     without_key = invoke_from_page(browser, locked, "")
     assert (without_key["status"], without_key["body"]["code"]) == (401, "unauthorized")
     assert without_key["challenge"].startswith("Bearer")
@@ -100,15 +86,14 @@ def test_a_page_of_a_listed_origin_can_read_errors(
         return response if response["status"] != 200 else None
 
     limited = wait_until(invoke_until_limited, description="a response over the rate limit")
-    assert (limited["status"], limited["body"]["code"]) == (429, "rate_limited")
-    assert int(limited["retry"]) >= 1
+    assert (limited["status"], int(limited["retry"]) >= 1) == (429, True)
 
 
 def test_a_page_of_another_origin_is_refused(
     browser: webdriver.Chrome, locked: LockedBox, page_port: int
 ) -> None:
     browser.get(f"http://127.0.0.1:{page_port}")
-    assert "Failed to fetch" in invoke_from_page(browser, locked, locked.key)["error"]
+    assert invoke_from_page(browser, locked, locked.key).keys() == {"error"}
     url = f"wss://127.0.0.1:{locked.tls_port}/invocations-bidirectional-stream"
     assert browser.execute_async_script(OPEN_WEBSOCKET, url) == "refused"
 
@@ -116,38 +101,31 @@ def test_a_page_of_another_origin_is_refused(
 def test_the_playground_asks_for_a_key_and_works_with_one(
     browser: webdriver.Chrome, locked: LockedBox
 ) -> None:
+    def find(selector: str) -> Any:
+        return WebDriverWait(browser, 20).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
+
     browser.get(f"https://127.0.0.1:{locked.tls_port}/")
-    field = WebDriverWait(browser, 20).until(lambda driver: driver.find_element(By.ID, "key"))
-    WebDriverWait(browser, 20).until(lambda _: field.is_displayed())
-    assert "API key" in browser.find_element(By.ID, "state").text
-    field.send_keys(locked.key + "\n")
-    button = WebDriverWait(browser, 20).until(
-        lambda driver: driver.find_element(By.CSS_SELECTOR, "[data-model=probe]")
-    )
-    button.click()
-    payload = WebDriverWait(browser, 20).until(
-        lambda driver: driver.find_element(By.CSS_SELECTOR, "#payload textarea")
-    )
-    payload.send_keys("[3]")
-    browser.find_element(By.ID, "send").click()
-    answer = WebDriverWait(browser, 20).until(
-        lambda driver: driver.find_element(By.ID, "answer").get_attribute("textContent")
-    )
+    WebDriverWait(browser, 20).until(lambda _: find("#key").is_displayed())
+    find("#key").send_keys(locked.key + "\n")
+    find("[data-model=probe]").click()
+    find("#payload textarea").send_keys("[3]")
+    find("#send").click()
+    answer = WebDriverWait(browser, 20).until(lambda _: find("#answer").get_attribute("textContent"))
     assert json.loads(str(answer))["result"] == [3]
-    browser.find_element(By.ID, "tab-code").click()
-    code = browser.find_element(By.ID, "code").text
-    assert "$API_KEY" in code
-    assert locked.key not in code
+    find("#tab-code").click()
+    code = find("#code").text
+    assert ("$API_KEY" in code, locked.key in code) == (True, False)
 
 
 def test_a_preflight_is_answered_without_a_key(locked: LockedBox) -> None:
     status, headers, body = preflight(locked, ORIGIN)
-    assert (status, body) == (204, b"")
-    assert headers["access-control-allow-origin"] == ORIGIN
+    assert (status, body, headers["access-control-allow-origin"]) == (204, b"", ORIGIN)
     assert headers["access-control-allow-headers"] == "content-type,x-api-key"
     assert "POST" in headers["access-control-allow-methods"]
     assert headers["vary"].startswith("Origin")
-    assert "OPTIONS /invocations 204" not in locked.box.log.read_text()
+    # One that is no preflight needs a key.
+    assert locked.request("OPTIONS", "/invocations")[0] == 401
+    assert locked.request("OPTIONS", "/invocations", Origin=ORIGIN)[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -160,42 +138,31 @@ def test_other_origins_get_no_cors_headers(locked: LockedBox, origin: str) -> No
         assert response[1]["vary"].startswith("Origin")
 
 
-def test_the_boxs_own_origin_is_always_allowed(locked: LockedBox) -> None:
-    own_origin = f"https://127.0.0.1:{locked.tls_port}"
-    assert (
-        locked.invoke(Origin=own_origin, x_api_key=locked.key)[1]["access-control-allow-origin"] == own_origin
-    )
-
-
 def test_every_status_allows_the_listed_origin_and_never_all_origins(locked: LockedBox) -> None:
+    key = {"Origin": ORIGIN, "x_api_key": locked.key}
     responses = {
-        200: locked.invoke(Origin=ORIGIN, x_api_key=locked.key),
+        200: locked.invoke(**key),
         401: locked.invoke(Origin=ORIGIN),
         403: locked.invoke(Origin=ORIGIN, x_api_key="x"),
-        404: locked.request("GET", "/nothing", Origin=ORIGIN, x_api_key=locked.key),
-        413: locked.request(
-            "POST", "/invocations", Origin=ORIGIN, x_api_key=locked.key, Content_Length=str(2**40)
-        ),
+        404: locked.request("GET", "/nothing", None, **key),
+        413: locked.request("POST", "/invocations", None, Content_Length=str(2**40), **key),
     }
     for status, (actual_status, headers, _) in responses.items():
-        assert actual_status == status
-        assert headers["access-control-allow-origin"] == ORIGIN
-        assert headers["vary"] == "Origin"
+        assert (actual_status, headers["access-control-allow-origin"], headers["vary"]) == (
+            status,
+            ORIGIN,
+            "Origin",
+        )
         assert "access-control-allow-credentials" not in headers
-
-
-def test_an_options_request_that_is_no_preflight_needs_a_key(locked: LockedBox) -> None:
-    assert locked.request("OPTIONS", "/invocations")[0] == 401
-    assert locked.request("OPTIONS", "/invocations", Origin=ORIGIN)[0] == 401
+    own = f"https://127.0.0.1:{locked.tls_port}"
+    assert locked.invoke(Origin=own, x_api_key=locked.key)[1]["access-control-allow-origin"] == own
 
 
 def test_a_websocket_of_another_origin_is_refused(locked: LockedBox) -> None:
     url = f"wss://127.0.0.1:{locked.tls_port}/invocations-bidirectional-stream"
-    options: dict[str, Any] = {
-        "sslopt": {"cert_reqs": 0},
-        "timeout": 10,
-        "header": [f"x-api-key: {locked.key}"],
-    }
-    with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+    options: dict[str, Any] = {"sslopt": {"cert_reqs": 0}, "timeout": 10}
+    options["header"] = [f"x-api-key: {locked.key}"]
+    with pytest.raises(websocket.WebSocketBadStatusException) as refused:
         websocket.create_connection(url, origin=FOREIGN_ORIGIN, **options)
+    assert refused.value.status_code == 403
     websocket.create_connection(url, origin=ORIGIN, **options).close()

@@ -21,7 +21,7 @@ from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, running_nginx
 
-pytestmark = [pytest.mark.core, pytest.mark.skipif(NGINX is None, reason="there is no nginx")]
+pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 KEY = keys.generate()
 
 
@@ -67,28 +67,22 @@ def forwarded_headers(nginx: Front, method: str, path: str, **headers: str) -> d
         ("POST", "/models"),
     ],
 )
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_the_upstream_gets_the_keys_name_and_never_the_key(nginx: Front, method: str, path: str) -> None:
+    for headers in (
         {"x_api_key": KEY},
         {"Authorization": f"Bearer {KEY}"},
         {"Authorization": f"BEARER {KEY}", "x_api_key": KEY},
-    ],
-)
-def test_the_upstream_gets_the_keys_name_and_never_the_key(
-    nginx: Front, method: str, path: str, headers: dict[str, str]
-) -> None:
-    forwarded = forwarded_headers(nginx, method, path, X_Trireme_Key_Name="forged", **headers)
-    assert forwarded["x-trireme-key-name"] == "alice"
-    assert not [name for name, value in forwarded.items() if KEY in value]
-    assert "authorization" not in forwarded
+    ):
+        forwarded = forwarded_headers(nginx, method, path, X_Trireme_Key_Name="forged", **headers)
+        assert forwarded["x-trireme-key-name"] == "alice"
+        assert not [name for name, value in forwarded.items() if KEY in value]
+        assert "authorization" not in forwarded
 
 
 def test_an_authorization_header_of_another_scheme_is_forwarded_unchanged(nginx: Front) -> None:
     signature = "AWS4-HMAC-SHA256 Credential=a/b"
-    assert forwarded_headers(nginx, "POST", "/invocations", Authorization=signature, x_api_key=KEY)[
-        "authorization"
-    ] == (signature)
+    headers = {"Authorization": signature, "x_api_key": KEY}
+    assert forwarded_headers(nginx, "POST", "/invocations", **headers)["authorization"] == signature
 
 
 @pytest.mark.parametrize("path", ["/ping", "/"])
@@ -97,22 +91,15 @@ def test_open_routes_forward_no_key_and_no_forged_name(nginx: Front, path: str) 
     assert not [name for name, value in forwarded.items() if KEY in value or value == "forged"]
 
 
-def test_a_box_without_keys_drops_the_key_name_header(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with tempfile.TemporaryDirectory(prefix="t-") as name, running_nginx(Path(name)) as nginx:
-        forwarded = forwarded_headers(
-            nginx, "POST", "/invocations", X_Trireme_Key_Name="forged", x_api_key="theirs"
-        )
-        assert "x-trireme-key-name" not in forwarded
-        assert forwarded["x-api-key"] == "theirs"
-
-
-@pytest.mark.parametrize("path", ["/invocations", "/invocations-bidirectional-stream"])
-def test_with_sessions_the_upstream_gets_the_callers_address(path: str) -> None:
+def test_a_box_without_keys_drops_the_key_name_header_and_with_sessions_gives_the_callers_address() -> None:
+    forged = {"X_Trireme_Key_Name": "forged", "X_Trireme_Address": "forged", "x_api_key": "theirs"}
     with tempfile.TemporaryDirectory(prefix="t-") as name, running_nginx(Path(name), sessions=True) as nginx:
-        method = "POST" if path == "/invocations" else "GET"
-        forwarded = forwarded_headers(nginx, method, path, X_Trireme_Address="forged")
-        # nginx writes an IPv4 address so if it listens on an IPv6 one; for the router both are one caller.
-        assert caller_network(forwarded["x-trireme-address"]) == "127.0.0.1"
+        for method, path in (("POST", "/invocations"), ("GET", "/invocations-bidirectional-stream")):
+            forwarded = forwarded_headers(nginx, method, path, **forged)
+            assert "x-trireme-key-name" not in forwarded
+            assert forwarded["x-api-key"] == "theirs"
+            # nginx writes an IPv4 address so if it listens on an IPv6 one; for the router both are one caller.
+            assert caller_network(forwarded["x-trireme-address"]) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -136,20 +123,16 @@ def test_nginx_accepts_every_combination_of_tls_keys_and_cors(
     front.prepare_nginx(NGINX, settings, box)  # runs nginx -t on the configuration
 
 
-def test_a_chunked_body_is_refused_without_a_key(nginx: Front) -> None:
-    response = nginx.send(
-        b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-        b"2\r\n{}\r\n0\r\n\r\n"
-    )
-    assert response.startswith(b"HTTP/1.1 401")
-
-
-def test_expect_continue_is_refused_without_a_key(nginx: Front) -> None:
-    response = nginx.send(
-        b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n"
-        b"Connection: close\r\n\r\n"
-    )
-    assert response.startswith(b"HTTP/1.1 401")
+@pytest.mark.parametrize(
+    "end",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"Content-Length: 2000000\r\nExpect: 100-continue\r\n\r\n",
+    ],
+)
+def test_a_chunked_or_expected_body_is_refused_without_a_key(nginx: Front, end: bytes) -> None:
+    head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    assert nginx.send(head + end).startswith(b"HTTP/1.1 401")
 
 
 def test_each_of_two_pipelined_requests_needs_a_key(nginx: Front) -> None:

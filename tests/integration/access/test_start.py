@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
@@ -22,40 +21,33 @@ from sm.server.supervisor import nginx as front
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import free_port
-
-
-def start_error(boxes: Boxes, **variables: str) -> str:
-    """Start a box that must fail; return its one error sentence."""
-    (line,) = boxes.failed_start(("echo",), **variables).splitlines()
-    return str(json.loads(line)["message"])
-
-
-def test_a_certificate_or_key_file_that_cannot_be_used_stops_the_start(boxes: Boxes, tmp_path: Path) -> None:
-    certificate, _ = certificate_files.write(tmp_path, "one")
-    _, key = certificate_files.write(tmp_path, "other")
-    port = str(free_port())
-    sentence = start_error(
-        boxes, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key), TRIREME_TLS_PORT=port
-    )
-    assert str(certificate) in sentence
-    assert str(key) in sentence
-    missing = str(tmp_path / "none")
-    assert missing in start_error(boxes, TRIREME_API_KEYS_FILE=missing, TRIREME_TLS_PORT=port)
 
 
 def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(boxes: Boxes, tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
-    with socket.create_server(("0.0.0.0", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        log = boxes.failed_start(
-            ("echo",),
-            TRIREME_TLS_PORT=port,
-            TRIREME_TLS_CERTIFICATE=str(certificate),
-            TRIREME_TLS_KEY=str(key),
-        )
-    assert port in log
-    assert "TRIREME_TLS_PORT" in log
+    files = {"TRIREME_TLS_CERTIFICATE": str(certificate), "TRIREME_TLS_KEY": str(key)}
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        log = boxes.failed_start(("echo",), TRIREME_TLS_PORT=port, **files)
+    assert all(name in log for name in (port, "TRIREME_TLS_PORT"))
+
+
+def prepare(folder: Path, **settings: Any) -> list[str]:
+    box = Box("t", folder, folder, 1, 2, 3, "nginx", 0)
+    version = settings.pop("version", (2, 71))
+    return prepare_access(Settings(**settings), box, version)
+
+
+def test_a_certificate_or_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    certificate, _ = certificate_files.write(tmp_path, "one")
+    _, key = certificate_files.write(tmp_path, "other")
+    for settings in (
+        {"tls_certificate": certificate, "tls_key": key},
+        {"api_keys_file": tmp_path / "none"},
+    ):
+        with pytest.raises(StartError) as raised:
+            prepare(tmp_path, **settings)
+        assert all(str(path) in str(raised.value) for path in settings.values())
 
 
 TLS_FILES = {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k"}
@@ -164,19 +156,16 @@ def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path,
 
 def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
-    settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
-    warnings = prepare_access(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 71))
+    opened = {"allow_grpc": True, "triton_ports": "loopback"}
+    warnings = prepare(tmp_path, tls_certificate=certificate, tls_key=key, **opened)
     for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
         assert name in warning
 
 
 def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_them(tmp_path: Path) -> None:
-    box = Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    settings = Settings(triton_ports="all")
     with pytest.raises(StartError, match=r"2\.51"):
-        prepare_access(settings, box, (2, 51))
-    assert prepare_access(settings, box, (2, 71)) == []
-    for opening in (Settings(triton_ports="all-with-known-holes"), Settings(allow_grpc=True)):
-        (warning,) = prepare_access(opening, box, (2, 51))
+        prepare(tmp_path, triton_ports="all", version=(2, 51))
+    assert prepare(tmp_path, triton_ports="all") == prepare(tmp_path, version=(2, 51)) == []
+    for opening in ({"triton_ports": "all-with-known-holes"}, {"allow_grpc": True}):
+        (warning,) = prepare(tmp_path, version=(2, 51), **opening)
         assert "2.51" in warning
-    assert prepare_access(Settings(), box, (2, 51)) == []

@@ -1,93 +1,246 @@
-"""The box keeps answering and recovers when processes die, workers hang or callers are too many."""
+"""The box keeps answering and recovers when processes die, models stall or are missing, or callers are too many.
+
+Flooded models wait until a test releases them, so that nothing depends on the speed of the machine.
+"""
 
 from __future__ import annotations
 
-import base64
 import os
-import select
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+import requests
 
+from sm.run_state import Box
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, wait_until
+from tests.support.boxes import RunningBox, descendants, retry_until_ok, wait_until
 from tests.support.load import Load, dispatch_body
+from tests.support.tritons import ECHO_BODY
+
+WORKERS, THREADS, QUEUE = 2, 2, 4
+#: How many threads one model may use in all workers, and how many invocations the workers hold at once.
+MODEL_SHARE, MAX_IN_WORKERS = WORKERS * THREADS, WORKERS * (2 * THREADS + QUEUE)
+MANY_MODELS = 80  # more than the workers hold, and more than have a series of their own
+#: Longer than a test may take: only the test releases a flooded model.
+MAX_WAIT_S = 300
+#: ``quiet`` answers at once; every other model waits until there is a file ``go`` in the box's folder.
+CLIENT = """
+import time
+from sm.client import Client, TextPayload
+
+class {name}(Client):
+    payload = TextPayload
+
+    def inference(self, payload):
+        end = time.monotonic() + {held}
+        while {waits} and not (self.folder.parents[1] / "go").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        return len(payload.text)
+"""
+#: Calls two models within one request, and answers with numbers of the payload.
+PIPELINE = """
+import numpy as np
+from sm.client import Client, TextPayload
+
+class Pipeline(Client):
+    payload = TextPayload
+    models = ("echo", "fixed")
+
+    def inference(self, payload):
+        rows = np.full((1, 100_000), len(payload.text), np.float32)
+        return float(self.triton.infer("fixed", {"x": self.triton.infer("echo", {"x": rows})["y"]})["y"].sum())
+"""
+#: Needs a model, and calls none.
+LATE = """
+from sm.client import Client, TextPayload
+
+class Late(Client):
+    payload, models = TextPayload, ("fixed",)
+
+    def inference(self, payload):
+        return payload.text
+"""
+CLIENTS = {
+    f"{name}/client.py": CLIENT.format(name=name.capitalize(), waits=name != "quiet", held=MAX_WAIT_S)
+    for name in ("flooded", "quiet", *(f"many{number}" for number in range(MANY_MODELS)))
+}
+INFER = "/v2/models/echo/infer"
 
 
 @pytest.fixture(scope="module")
-def box(boxes: Boxes, demo: Path) -> Iterator[RunningBox]:
-    """A box of this module's own, which may restart its processes often enough for all tests."""
+def module_box(boxes: Boxes) -> Iterator[RunningBox]:
     with boxes.own(
-        demo,
-        ("box",),
-        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        ("echo", "fixed"),
+        ("box", {**CLIENTS, "pipeline/client.py": PIPELINE, "late/client.py": LATE}),
+        ready_within_s=180,  # each worker loads 86 clients
+        SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(MAX_WAIT_S),
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
+        TRIREME_THREADS=str(THREADS),
+        TRIREME_QUEUE=str(QUEUE),
         TRIREME_RESTARTS="50",
-        TRIREME_THREADS="4",
         TRIREME_WAIT_SECONDS="50",  # on a busy machine Triton's start takes longer than the default
     ) as box:
         yield box
 
 
 @pytest.fixture
-def request_body(cat: bytes) -> bytes:
-    return dispatch_body("resnet", base64.b64encode(cat).decode())
+def box(module_box: RunningBox) -> Iterator[RunningBox]:
+    """The module's box; afterwards waiting models are released and the queues are empty."""
+    go = module_box.folder / "go"
+    go.unlink(missing_ok=True)
+    yield module_box
+    go.touch()
+    if module_box.process.poll() is None:
+        for name in ("trireme_model_in_flight", "trireme_model_queue_length"):
+            wait_until(partial(is_zero, module_box, name), description=name)
+
+
+def is_zero(box: RunningBox, name: str) -> bool:
+    return box.metric(name) == 0
+
+
+def gauge(box: RunningBox, name: str, model: str) -> float:
+    return box.metric(f"trireme_model_{name}", model=model)
 
 
 @contextmanager
-def load_around(box: RunningBox, body: bytes) -> Iterator[Load]:
+def flood_model(box: RunningBox, callers: int) -> Iterator[Load]:
+    """Call the model ``flooded`` until its queue is full and its share is at work; release it afterwards."""
+    with Load(box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(callers) as load:
+        try:
+            wait_until(lambda: load.outcomes["429"] > 0, description="a 429")
+            wait_until(lambda: gauge(box, "in_flight", "flooded") == MODEL_SHARE, description="its share")
+            yield load
+        finally:
+            (box.folder / "go").touch()
+
+
+def outcomes(box: RunningBox, model: str, callers: int, requests_each: int) -> dict[str, int]:
+    return dict(Load(box.port, dispatch_body(model, "four")).start(callers, requests_each).join().outcomes)
+
+
+def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
+    with flood_model(box, callers=30) as load:
+        assert [box.ping()[0] for _ in range(20)] == [200] * 20
+        # No request ended meanwhile, so no ping waited for one.
+        assert load.outcomes["200"] == 0
+
+
+def test_only_the_flooded_model_is_refused_and_no_other_model_waits(box: RunningBox) -> None:
+    rejected_before = gauge(box, "rejected_total", "quiet")
+    with flood_model(box, callers=60) as load:
+        assert outcomes(box, "quiet", 3, 20) == {"200": 60}
+        assert outcomes(box, "pipeline", 2, 5) == {"200": 10}
+        assert box.invoke("quiet", ["four"] * 100).json()["result"] == [4] * 100
+        assert requests.post(box.url + INFER, data=ECHO_BODY, timeout=20).status_code == 200
+        # All that time the flooded model finished no request.
+        assert load.outcomes["200"] == 0
+        assert gauge(box, "queue_length", "flooded") > 0
+        assert gauge(box, "rejected_total", "flooded") > 0
+        assert gauge(box, "rejected_total", "quiet") == rejected_before
+    assert set(load.outcomes) == {"200", "429"}
+    # After the release the model is known as a slow one, and the header says when to come again.
+    assert all("retry-after: " in head for head in load.headers)
+
+
+def test_many_busy_models_use_a_bounded_number_of_threads_and_metrics(box: RunningBox) -> None:
+    def max_threads() -> int:
+        return max(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in box.workers())
+
+    threads_before = max_threads()
+    loads = [
+        Load(box.port, dispatch_body(f"many{number}", "wait")).start(callers=1, requests_each=1)
+        for number in range(MANY_MODELS)
+    ]
+    refused = MANY_MODELS - MAX_IN_WORKERS
+    wait_until(lambda: sum(load.total() for load in loads) == refused, description="answers to all others")
+    assert max_threads() <= threads_before + 2 * THREADS + QUEUE + 2 * THREADS
+    assert box.ping()[0] == 200
+    (box.folder / "go").touch()
+    statuses = sorted(outcome for load in loads for outcome in load.join().outcomes)
+    assert statuses == ["200"] * MAX_IN_WORKERS + ["429"] * refused
+    series = box.scrape().splitlines()
+    assert len([line for line in series if line.startswith("trireme_model_in_flight{")]) <= 65
+
+
+def test_a_stalled_model_process_does_not_make_other_models_wait(box: RunningBox) -> None:
+    """Nobody waits in the stalled model's queue."""
+    process = box.pid("/echo/1/model.py")
+    os.kill(process, signal.SIGSTOP)
+    with Load(box.port, ECHO_BODY, path=INFER, retry_delay_s=0.05).start(40, requests_each=2) as stalled_load:
+        try:
+            quiet = outcomes(box, "quiet", 2, 50)
+            healthy = Load(box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer").start(1, 5).join()
+        finally:
+            with suppress(ProcessLookupError):  # the box has already killed it
+                os.kill(process, signal.SIGCONT)
+        stalled_load.join()
+    assert quiet == {"200": 100}
+    # The body lacks its tensor: a 400 shows that Triton has processed the request.
+    assert set(healthy.outcomes) == {"400"}
+    box.wait_ready()
+    response = retry_until_ok(lambda: requests.post(box.url + INFER, data=ECHO_BODY, timeout=60))
+    assert response.json()["outputs"][0]["data"] == [1.0, 2.0]
+
+
+def test_an_overload_gets_429_and_the_rest_is_served(box: RunningBox) -> None:
+    def resident_bytes() -> int:
+        pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in box.wait_for_workers(WORKERS)]
+        return sum(map(int, pages)) * os.sysconf("SC_PAGE_SIZE")
+
+    memory_before = resident_bytes()
+    body = dispatch_body("slow", {"seconds": 0.05})
+    with Load(box.port, body, retry_delay_s=1.0).start(callers=500) as flood:
+        wait_until(lambda: flood.outcomes["429"] > 0, description="a full queue")
+        served_before = flood.outcomes["200"]
+        wait_until(
+            lambda: flood.outcomes["200"] > served_before + 100, description="answers beside the refusals"
+        )
+        assert box.ping()[0] == 200
+    assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
+    assert all("retry-after" in head for head in flood.headers)
+    assert resident_bytes() < memory_before + 200e6
+
+
+@contextmanager
+def load_around(box: RunningBox) -> Iterator[Load]:
     """Four callers, who have had answers before the block, and have more after it. None may fail."""
-    expected = box.send(body).content
+    body = dispatch_body("pipeline", "four")
     with Load(box.port, body).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
         yield load
         answered_before = load.outcomes["200"]
         wait_until(lambda: load.outcomes["200"] >= answered_before + 8, description="answers afterwards")
     assert set(load.outcomes) == {"200"}, load.outcomes
-    assert load.bodies == {expected}
+    assert load.bodies == {b'{"modelname":"pipeline","result":800000.0}'}
 
 
-def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
-    with Load(box.port, dispatch_body("slow", {"seconds": 5.0})).start(
-        callers=2 * 4, requests_each=1
-    ) as busy_load:
-        wait_until(lambda: box.metric("trireme_in_flight") >= 8, description="every thread busy")
-        assert [box.ping()[0] for _ in range(20)] == [200] * 20
-        # No request ended meanwhile, so no ping waited for one.
-        assert busy_load.total() == 0
-        assert busy_load.join().outcomes == {"200": 8}
-
-
-def test_a_killed_triton_makes_ping_503_and_fails_no_request(box: RunningBox, request_body: bytes) -> None:
-    with load_around(box, request_body):
+def test_a_killed_triton_makes_ping_503_and_fails_no_request(box: RunningBox) -> None:
+    in_shared_memory = partial(box.metric, "trireme_tensor_requests_total", transport="shared_memory")
+    with load_around(box):
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503")
         box.wait_ready()
-        shared_memory_before = box.metric("trireme_tensor_requests_total", transport="shared_memory")
-    assert box.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
+        before = in_shared_memory()
+    assert in_shared_memory() > before
 
 
-def test_a_killed_worker_is_replaced_and_no_request_fails(box: RunningBox, request_body: bytes) -> None:
+def test_a_killed_worker_is_replaced_and_no_request_fails(box: RunningBox) -> None:
     """nginx sends the requests of the dead worker to the other one."""
-    restarts_before = box.metric("trireme_restarts_total", process="worker")
-    with load_around(box, request_body):
-        killed_worker, _ = box.wait_for_workers(2)
-        os.kill(killed_worker, signal.SIGKILL)
-        wait_until(
-            lambda: killed_worker not in box.workers() and len(box.workers()) == 2,
-            description="a new worker",
-        )
-    wait_until(
-        lambda: not [name for name in box.shared_memory_files() if f"-{killed_worker}-" in name],
-        description="removal of its shared memory",
-    )
-    wait_until(
-        lambda: box.metric("trireme_restarts_total", process="worker") == restarts_before + 1,
-        description="the count of restarts",
-    )
+    restarts = partial(box.metric, "trireme_restarts_total", process="worker")
+    before = restarts()
+    with load_around(box):
+        killed, _ = box.wait_for_workers(WORKERS)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: killed not in box.workers() and len(box.workers()) == WORKERS)
+    wait_until(lambda: not any(f"-{killed}-" in name for name in box.shared_memory_files()))
+    wait_until(lambda: restarts() == before + 1, description="the count of restarts")
 
 
 @pytest.mark.parametrize("name", ["nginx", "control"])
@@ -96,54 +249,81 @@ def test_a_killed_front_or_control_plane_is_back(box: RunningBox, name: str) -> 
     box.kill_and_wait_for_restart(name)
     box.wait_ready()
     assert box.metric("trireme_restarts_total", process=name) == restarts_before + 1
-    assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
+    assert box.invoke("quiet", "four").json()["result"] == 4
 
 
-def test_a_killed_master_of_the_workers_is_replaced_and_no_request_fails(
-    box: RunningBox, request_body: bytes
-) -> None:
+def test_a_killed_master_of_the_workers_is_replaced_and_no_request_fails(box: RunningBox) -> None:
     """Requests wait in the queue of the socket, which the supervisor keeps open."""
-    with load_around(box, request_body):
+    with load_around(box):
         box.kill_and_wait_for_restart("data")
     box.wait_ready()
 
 
-def test_an_overload_gets_429_and_the_rest_is_served(box: RunningBox) -> None:
-    memory_before = sum(resident_bytes(pid) for pid in box.wait_for_workers(2))
-    body = dispatch_body("slow", {"seconds": 0.05})
-    with Load(box.port, body, retry_delay_s=1.0).start(callers=500) as flood:
-        wait_until(lambda: flood.outcomes["429"] > 0, description="a full queue")
-        served_before = flood.outcomes["200"]
-        wait_until(lambda: flood.outcomes["200"] > served_before + 200, 60, "answers beside the refusals")
-        assert box.ping()[0] == 200
-    assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
-    assert all("retry-after" in head for head in flood.headers)
-    assert sum(resident_bytes(pid) for pid in box.wait_for_workers(2)) < memory_before + 200e6
+def test_a_restart_without_a_model_ends_no_box_and_its_client_is_served_when_it_is_there(
+    box: RunningBox,
+) -> None:
+    """Only at the start of the box a client without its model is the end."""
+
+    def change_model(verb: str) -> None:
+        state = Box.load(box.run_folder())
+        url = f"http://127.0.0.1:{state.http_port}/v2/repository/models/fixed/{verb}"
+        assert requests.post(url, headers=dict(state.http_keys), json={}, timeout=60).ok
+
+    def statuses(model: str) -> set[int]:
+        """Invoke the client often enough to reach every worker."""
+        return {box.invoke(model, "four").status_code for _ in range(8 * WORKERS)}
+
+    def has_new_worker(before: list[int]) -> bool:
+        return bool(set(box.workers()) - set(before))
+
+    restarts = box.child("data")["restarts"]
+    for killed in ("worker", "master"):
+        change_model("unload")
+        if killed == "master":
+            box.kill_and_wait_for_restart("data")
+        else:
+            before = box.wait_for_workers(WORKERS)
+            os.kill(before[0], signal.SIGKILL)
+            wait_until(partial(has_new_worker, before), description="a new worker")
+        # It looked for the model, did not find it, and therefore does not serve the client.
+        wait_until(lambda: statuses("late") != {200}, description="the new worker's answer")
+        assert statuses("quiet") == {200}
+        change_model("load")
+        wait_until(lambda: statuses("late") == {200}, description="the client in every worker")
+    assert box.child("data")["restarts"] == restarts + 1
 
 
-def resident_bytes(pid: int) -> float:
-    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def test_hanging_up_cancels_the_callers_work(box: RunningBox) -> None:
+    cancelled = partial(box.metric, "trireme_invocations_total", model="flooded", status="499")
+    before, body = cancelled(), dispatch_body("flooded", "wait")
+    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connections = [socket.create_connection(("127.0.0.1", box.port), timeout=10) for _ in range(6)]
+    for connection in connections:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+    names = ("in_flight", "queue_length")
+    wait_until(lambda: sum(gauge(box, name, "flooded") for name in names) == 6, description="a queue")
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: gauge(box, "queue_length", "flooded") == 0, description="an empty queue")
+    (box.folder / "go").touch()
+    wait_until(lambda: cancelled() > before, description="a 499")
 
 
-def test_hanging_up_cancels_the_callers_work(box: RunningBox, cat: bytes) -> None:
-    """Eight pictures queue for a model that takes one at a time; their callers hang up."""
-    body = dispatch_body("yolov5", base64.b64encode(cat).decode())
-    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    cancelled_before = box.metric("trireme_invocations_total", model="yolov5", status="499")
-
-    def is_cancelled() -> bool:
-        connections = [socket.create_connection(("127.0.0.1", box.port), timeout=10) for _ in range(8)]
-        for connection in connections:
-            connection.sendall(head.encode() + body)
-        # When one is answered, the others are in flight.
-        assert select.select(connections, [], [], WAIT_TIMEOUT_S)[0]
-        for connection in connections:
-            connection.close()
-        wait_until(lambda: box.metric("trireme_in_flight") == 0, description="idle workers")
-        cancelled = box.metric("trireme_invocations_total", model="yolov5", status="499")
-        return cancelled > cancelled_before
-
-    # If this process is stopped for a moment, all are answered before it closes the connections.
-    wait_until(is_cancelled, description="a 499")
-    assert box.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
+def test_sigterm_under_load_loses_no_accepted_request(box: RunningBox) -> None:
+    """The last test of this box."""
+    box_id, processes = box.box_id(), descendants(box.process.pid)
+    with (
+        Load(box.port, ECHO_BODY, path=INFER).start(callers=4) as load,
+        Load(box.port, dispatch_body("slow", {"seconds": 3.0})).start(2, requests_each=1) as slow_load,
+    ):
+        wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
+        wait_until(
+            lambda: slow_load.total() or gauge(box, "in_flight", "slow") == 2, description="slow requests"
+        )
+        assert box.stop(signal.SIGTERM) == 0
+        slow_load.join()
+    assert slow_load.outcomes == {"200": 2}
+    assert set(load.outcomes) <= {"200", "503", "refused", "429"}, load.outcomes
+    assert len(load.bodies) == 1
+    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/dev/shm").glob(f"*{box_id}*"))

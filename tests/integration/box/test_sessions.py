@@ -7,11 +7,8 @@ import http.client
 import json
 import os
 import signal
-import socket
 import sqlite3
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +18,6 @@ import websocket
 from tests.support.aws import runtime_client
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.tritons import ECHO_BODY
 
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
 NEW_SESSION_BODY, CLOSE_BODY = b'{"requestType":"NEW_SESSION"}', b'{"requestType":"CLOSE"}'
@@ -144,78 +139,6 @@ def test_sessions_expire_and_are_limited_without_nginx_too(boxes: Boxes, tmp_pat
         check_a_caller_cannot_take_all_sessions(box, lifetime_s)
         # Expired sessions are removed although nobody uses them.
         wait_until(lambda: not query(sessions_folder, "SELECT 1 FROM sessions"), description="no session")
-
-
-@pytest.fixture
-def small_disks_box(boxes: Boxes, short_path: Path) -> Iterator[RunningBox]:
-    """A box with Docker's /dev/shm of 64 MiB, and 32 MiB of disk for what does not fit there."""
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine makes no file system of its own")
-    disks = [
-        MOUNT_SMALL_DISK.format(size=64, folder="/dev/shm"),
-        MOUNT_SMALL_DISK.format(size=32, folder=short_path),
-    ]
-    with boxes.own(
-        ("echo",),
-        ("platform",),
-        command_prefix=" ".join(disks),
-        TMPDIR=str(short_path),
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
-        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-        SAGEMAKER_MODEL_SERVER_WORKERS="2",
-    ) as started:
-        yield started
-
-
-def fill_with_values(box: RunningBox) -> None:
-    """Store values of 3 MB, each in a session of its own, until none fits."""
-    statuses: list[int] = []
-    while statuses[-3:] != [507] * 3:
-        assert len(statuses) < 60
-        response = invoke_probe(box, open_session(box), keep={"key": "x" * 3_000_000})
-        statuses.append(response.status_code)
-        assert statuses[-1] in (200, 507), response.text[:500]
-    assert response.json()["code"] == "out_of_memory"
-
-
-def slowly_read_answer(box: RunningBox, numbers: int) -> bytes:
-    """Return the model's answer to so many numbers, read so late that nginx keeps it on its disk until then."""
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1, numbers], "data": [1.5] * numbers}
-    connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=30)
-    connection.sock = socket.socket()
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.sock.connect(("127.0.0.1", box.port))
-    with contextlib.closing(connection):
-        connection.request("POST", "/v2/models/echo/infer", json.dumps({"inputs": [tensor]}))
-        response = connection.getresponse()
-        time.sleep(1)
-        return response.read()
-
-
-@pytest.mark.exhaustive
-def test_session_values_that_fill_the_disks_are_a_507_and_hurt_nobody_else(
-    small_disks_box: RunningBox,
-) -> None:
-    box = small_disks_box
-    other = open_session(box)
-    assert invoke_probe(box, other, keep={"mine": "before"}).status_code == 200
-    workers = box.workers()
-    fill_with_values(box)
-    # What does not fit leaves the old value as it was.
-    assert invoke_probe(box, other, keep={"mine": "x" * 3_000_000}).status_code == 507
-    assert invoke_probe(box, other).json()["result"]["session"] == {"mine": "before"}
-    assert len(slowly_read_answer(box, 1_000_000)) > 3_000_000
-    os.kill(box.child("triton")["pid"], signal.SIGKILL)
-
-    def triton_answers_although_more_is_stored() -> bool:
-        for _ in range(20):
-            stored = invoke_probe(box, open_session(box), keep={"key": "x" * 500_000})
-            assert stored.status_code in (200, 507)
-        return box.send(ECHO_BODY).status_code == 200
-
-    wait_until(triton_answers_although_more_is_stored, description="Triton beside a full disk")
-    assert box.workers() == workers
-    assert invoke_probe(box, other).json()["result"]["session"] == {"mine": "before"}
 
 
 def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) -> None:

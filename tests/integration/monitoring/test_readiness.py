@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from flask import Flask
+from werkzeug import Request, Response
 
 from sm.control import routes
 from sm.control.state import check_ready
@@ -21,23 +20,31 @@ from sm.run_state import Box
 from sm.server.supervisor.processes import Probes
 from sm.triton import server
 from tests.support.boxes import free_port
+from tests.support.http_server import serving
 from tests.support.model_archives import multiplying_model
 
 MODELS = ("one", "two")
 
 
+@dataclass
 class PlayedTriton:
-    """Its statuses by path, and what its index says; everything else is ready."""
+    """Its statuses by path, why something is not ready, and what its index says; everything else is ready."""
 
-    def __init__(self) -> None:
-        self.statuses: dict[str, int] = {}
-        #: Why something is not ready.
-        self.words = "Model version not ready"
-        self.index = [{"name": name, "version": "1", "state": "READY"} for name in MODELS]
+    statuses: dict[str, int] = field(default_factory=dict)
+    words: str = "Model version not ready"
+    index: list[dict[str, str]] = field(
+        default_factory=lambda: [{"name": name, "version": "1", "state": "READY"} for name in MODELS]
+    )
 
     def unready(self, model: str, status: int = 400) -> None:
         self.statuses["/v2/health/ready"] = 400
         self.statuses[f"/v2/models/{model}/versions/1/ready"] = status
+
+    def respond(self, request: Request) -> Response:
+        status = self.statuses.get(request.path, 200)
+        if status != 200:
+            return Response(json.dumps({"error": self.words}), status)
+        return Response(json.dumps(self.index) if request.method == "POST" else "")
 
 
 @pytest.fixture
@@ -47,32 +54,16 @@ def triton() -> PlayedTriton:
 
 @pytest.fixture
 def box(triton: PlayedTriton, tmp_path: Path) -> Iterator[Box]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status = triton.statuses.get(self.path, 200)
-            answer: object = {"error": triton.words} if status != 200 else triton.index
-            body = b"" if self.command == "GET" and status == 200 else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET
-
-        def log_message(self, *_: object) -> None:
-            """Keep pytest's output free of request logs."""
-
     for name in MODELS:
         multiplying_model().write(tmp_path / "models" / name)
     generation = SharedGeneration.create(tmp_path / "generation").path
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        (tmp_path / "run").mkdir()
-        box = Box("id", tmp_path / "run", tmp_path / "models", server.server_port, 2, 3, "nginx", 0)
+    (tmp_path / "run").mkdir()
+    with serving(triton.respond) as url:
+        port = int(url.rpartition(":")[2])
+        box = Box("id", tmp_path / "run", tmp_path / "models", port, 2, 3, "nginx", 0)
         box = replace(box, generation_file=generation, out_seconds=60.0)
         box.state_file.write_text(json.dumps({"ready": True, "processes": {}}))
         yield box
-        server.shutdown()
 
 
 def reason(box: Box) -> str:
@@ -109,11 +100,13 @@ def test_a_model_that_says_that_it_is_not_ready_is_named(box: Box, triton: Playe
     assert "two" not in reason(box)
 
 
-@pytest.mark.parametrize("state", ["LOADING", "UNAVAILABLE", "UNLOADING"])
-def test_a_model_in_another_state_is_named(box: Box, triton: PlayedTriton, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "why"), [("LOADING", server.LOADING), ("UNAVAILABLE", "no memory"), ("UNLOADING", "no memory")]
+)
+def test_a_model_in_another_state_is_named(box: Box, triton: PlayedTriton, state: str, why: str) -> None:
     triton.unready("no-such-model")
     triton.index[1] |= {"state": state, "reason": "no memory"}
-    assert f"two ({server.LOADING if state == 'LOADING' else 'no memory'})" in reason(box)
+    assert f"two ({why})" in reason(box)
 
 
 def test_a_start_names_the_models_that_it_waits_for(box: Box, triton: PlayedTriton) -> None:
@@ -154,23 +147,16 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
 ) -> None:
     box = replace(box, has_versions=True)
     LoadRecords(box.models_file).put(LoadRecord("one", "", "1", "", {"one": "one"}, state=State.SERVES))
-    triton.unready("one", 200)
-    triton.index.append({"name": "one-2", "version": "1", "state": "UNAVAILABLE", "reason": "broken"})
-    assert reason(box) == ""
-    triton.unready("one")
-    assert "one" in reason(box)
-
-
-def test_a_failed_version_that_is_gone_again_leaves_the_old_one_serving(
-    box: Box, triton: PlayedTriton
-) -> None:
-    """Triton remembers it, and is not ready for its sake; its list has no line of it."""
-    box = replace(box, has_versions=True)
-    LoadRecords(box.models_file).put(LoadRecord("one", "", "1", "", {"one": "one"}, state=State.SERVES))
+    # Of one that is gone again Triton's list has no line, and it is not ready for its sake.
     triton.unready("no-such-model")
     assert reason(box) == ""
     triton.statuses["/v2/health/live"] = 400
     assert "Triton" in reason(box)
+    del triton.statuses["/v2/health/live"]
+    triton.index.append({"name": "one-2", "version": "1", "state": "UNAVAILABLE", "reason": "broken"})
+    assert reason(box) == ""
+    triton.unready("one")
+    assert "one" in reason(box)
 
 
 def test_only_liveness_is_asked_where_only_that_counts(box: Box, triton: PlayedTriton) -> None:

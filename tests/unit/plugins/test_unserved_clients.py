@@ -1,4 +1,4 @@
-"""A client whose model is not served yet waits. tests/integration/box/test_late_models.py has one that is served later."""
+"""A client whose model is not served yet waits. tests/integration/box/test_faults.py has one that is served later."""
 
 from __future__ import annotations
 
