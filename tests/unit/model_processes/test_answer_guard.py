@@ -43,34 +43,30 @@ def decide_as_supervisor(shared: SharedGeneration, report: Report) -> bool:
     return True
 
 
-def test_calls_wait_for_the_supervisors_decision_about_a_report(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
+def test_calls_wait_for_the_supervisors_decision_about_a_report(guard: AnswerGuard) -> None:
     ticket = guard.admit("resnet")
     guard.report_stall(ticket, "resnet_0_0")
-    assert not shared.out_since("resnet")
+    assert not guard.shared.out_since("resnet")
     with pytest.raises(NotReady):
         guard.admit("resnet")
-    decide_as_supervisor(shared, Report("resnet", 0, ""))
-    assert shared.out_since("resnet")
+    decide_as_supervisor(guard.shared, Report("resnet", 0, ""))
+    assert guard.shared.out_since("resnet")
     guard.confirm(guard.admit("resnet"))
 
 
-def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
+def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(guard: AnswerGuard) -> None:
     ticket, neighbour = guard.admit("resnet"), guard.admit("echo")
     reports: list[Report] = []
 
     def decide(report: Report) -> bool:
         reports.append(report)
-        threading.Timer(0.05, decide_as_supervisor, (shared, report)).start()
+        threading.Timer(0.05, decide_as_supervisor, (guard.shared, report)).start()
         return True
 
-    other = AnswerGuard(shared, send=decide)
+    other = AnswerGuard(guard.shared, send=decide)
     other.report_stall(other.admit("resnet"), "resnet_0_0")
     # It has waited for the decision, which says that the process had died by itself.
-    assert shared.crashed("resnet", 0)
+    assert guard.shared.crashed("resnet", 0)
     other.report_stall(ticket, "resnet_0_0")
     assert reports == [("resnet", 0, "resnet_0_0")]
     for operation in (guard.confirm, lambda ticket: guard.confirm_delivery([ticket])):
@@ -79,28 +75,26 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
         operation(neighbour)
 
 
-def test_a_model_without_a_process_is_refused_until_it_is_back(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
-    shared.take_out("resnet", now())
-    shared.refuse("resnet")
+def test_a_model_without_a_process_is_refused_until_it_is_back(guard: AnswerGuard) -> None:
+    guard.shared.take_out("resnet", now())
+    guard.shared.refuse("resnet")
     with pytest.raises(NotReady) as refusal:
         guard.admit("resnet")
     assert refusal.value.retry_after == 1
     guard.confirm(guard.admit("echo"))
-    shared.admit("resnet", shared.out_since("resnet"))
+    guard.shared.admit("resnet", guard.shared.out_since("resnet"))
     guard.confirm(guard.admit("resnet"))
 
 
-def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared: SharedGeneration) -> None:
+def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard) -> None:
     late = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
-    decide_as_supervisor(shared, Report("resnet", 0))
-    shared.admit("resnet", shared.out_since("resnet"))
+    decide_as_supervisor(guard.shared, Report("resnet", 0))
+    guard.shared.admit("resnet", guard.shared.out_since("resnet"))
     ticket = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
     guard.confirm(ticket)
-    assert not shared.out_since("resnet")
+    assert not guard.shared.out_since("resnet")
 
 
 def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:
@@ -114,42 +108,36 @@ def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: Sha
     assert all(map(shared.refusal, ("first", "first_more", "second")))
 
 
-def test_after_a_standstill_an_answer_waits_for_what_triton_says(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
+def test_after_a_standstill_an_answer_waits_for_what_triton_says(guard: AnswerGuard) -> None:
     ticket = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
 
     def resume_supervisor() -> None:
-        shared.resume()
-        shared.beat()
+        guard.shared.resume()
+        guard.shared.beat()
 
     # Another worker reads a moment later that Triton gave up on the process.
     threading.Timer(0.1, resume_supervisor).start()
-    threading.Timer(0.1 + SETTLING_S / 2, shared.report, ("resnet", 0)).start()
+    threading.Timer(0.1 + SETTLING_S / 2, guard.shared.report, ("resnet", 0)).start()
     with pytest.raises(NotReady):
         guard.confirm(ticket)
 
 
-def test_after_a_standstill_answers_are_delivered_if_triton_gave_up_on_nothing(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
+def test_after_a_standstill_answers_are_delivered_if_triton_gave_up_on_nothing(guard: AnswerGuard) -> None:
     ticket = guard.admit("resnet")
-    shared.resume()
+    guard.shared.resume()
     began = time.monotonic()
     guard.confirm(ticket)
     assert time.monotonic() - began > SETTLING_S / 2
 
 
-def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
-    guard: AnswerGuard, shared: SharedGeneration
-) -> None:
+def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(guard: AnswerGuard) -> None:
     ticket = guard.admit("resnet")
     guard.report_abandoned(ticket, "resnet", None)
-    assert not shared.refusal("resnet")
-    shared.resume()
+    assert not guard.shared.refusal("resnet")
+    guard.shared.resume()
     guard.report_abandoned(ticket, "resnet", None)
-    assert shared.refusal("resnet") == REPORTED
+    assert guard.shared.refusal("resnet") == REPORTED
 
 
 def test_without_a_heartbeat_only_identified_answers_are_delivered(
@@ -163,13 +151,13 @@ def test_without_a_heartbeat_only_identified_answers_are_delivered(
         guard.confirm(ticket)
 
 
-def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, shared: SharedGeneration) -> None:
+def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard) -> None:
     count_before = value(MISMATCHED_ANSWERS)
     ticket = guard.admit("resnet")
     assert isinstance(guard.report_mismatch(ticket, "resnet"), NotReady)
     assert value(MISMATCHED_ANSWERS) == count_before + 1
-    assert shared.refusal("resnet") == REPORTED
-    assert not shared.refusal("echo")
+    assert guard.shared.refusal("resnet") == REPORTED
+    assert not guard.shared.refusal("echo")
 
 
 def test_without_a_supervisor_every_answer_is_delivered() -> None:

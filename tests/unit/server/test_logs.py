@@ -114,7 +114,8 @@ def test_level_and_message_of_a_line(line: str, level: str, message: str) -> Non
 
 def test_a_json_line_keeps_its_other_members_and_a_valid_time() -> None:
     members = {"level": "info", "message": "m", "model": "a", "ms": 1}
-    for time in ("never", 7, None, []):
+    times: list[object] = ["never", 7, None, []]
+    for time in times:
         assert parse(json.dumps({**members, "time": time})) == members
 
 

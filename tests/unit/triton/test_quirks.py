@@ -10,7 +10,9 @@ from trireme_tools.prepare import servers
 
 
 def test_a_new_triton_makes_somebody_try_each_workaround() -> None:
-    assert servers.WHEEL.version == WHEEL, "the pinned Triton changed: go through tests/support/quirks.py"
+    wheel = servers.WHEEL
+    assert f"\n{wheel.name}=={wheel.version} \\\n" in (HERE / "requirements.lock").read_text()
+    assert wheel.version == WHEEL, "the pinned Triton changed: go through tests/support/quirks.py"
 
 
 def test_every_workaround_in_the_code_is_listed_and_the_test_of_its_fault_exists() -> None:
