@@ -13,20 +13,8 @@ from sm.polling import Poll, SharedQuestion
 from tests.support.boxes import wait_until
 
 
-def test_the_function_is_called_until_the_poll_is_stopped() -> None:
-    polls = threading.Semaphore(0)
-    poll = Poll("test", 0.001, polls.release)
-    poll.start()
-    assert all(polls.acquire(timeout=10) for _ in range(3))
-    poll.stop()
-    poll.join()
-    while polls.acquire(blocking=False):
-        pass
-    assert not polls.acquire(timeout=0.05)
-
-
 @pytest.mark.parametrize("failure", [lambda: 1 / 0, sys.exit], ids=["exception", "sys.exit"])
-def test_a_failed_call_is_logged_and_the_next_one_follows(
+def test_a_failed_call_is_logged_and_others_follow_until_the_poll_is_stopped(
     failure: Callable[[], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     polls = threading.Semaphore(0)
@@ -36,6 +24,9 @@ def test_a_failed_call_is_logged_and_the_next_one_follows(
     poll.stop()
     poll.join()
     assert caplog.records[0].exc_info
+    while polls.acquire(blocking=False):
+        pass
+    assert not polls.acquire(timeout=0.05), "it was stopped"
 
 
 class SlowFunction:

@@ -50,15 +50,6 @@ def import_words(path: Path) -> list[str]:
         return words
 
 
-def test_two_folders_with_modules_of_the_same_name_each_get_their_own(tmp_path: Path) -> None:
-    first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
-    assert [import_words(first), import_words(second), import_words(first)] == [
-        ["a"] * 3,
-        ["b"] * 3,
-        ["a"] * 3,
-    ]
-
-
 def test_a_changed_folder_is_imported_again(tmp_path: Path) -> None:
     """Also a package in it without an ``__init__``."""
     script_folder = write_script_folder(tmp_path / "a", "a")
@@ -71,19 +62,6 @@ def test_a_changed_folder_is_imported_again(tmp_path: Path) -> None:
     bare.write_text("WORD = 'deeper'\n")
     helper.write_text("WORD = 'another'\n")
     assert import_words(script_folder) == ["another", "a", "a", "deeper"]
-
-
-def test_a_removed_folder_leaves_no_module_and_no_search_path(tmp_path: Path) -> None:
-    script_folder = write_script_folder(tmp_path / "a", "a")
-    import_words(script_folder)
-    script_folder.rename(tmp_path / "gone")
-    import_words(write_script_folder(tmp_path / "b", "b"))
-    assert not [entry for entry in sys.path if entry.startswith(str(script_folder))]
-    assert not [
-        name
-        for name, module in sys.modules.items()
-        if str(script_folder) in str(getattr(module, "__file__", ""))
-    ]
 
 
 class AnswersEverything(types.ModuleType):

@@ -26,9 +26,10 @@ WEIGHT, BIAS = (
 )
 
 
-def write_modules(
-    folder: Path, *kinds: str, pooling: Any = None, package: str = "sentence_transformers.models"
-) -> Path:
+MODULES = "sentence_transformers.models"
+
+
+def write_modules(folder: Path, *kinds: str, pooling: Any = None, package: str = MODULES) -> Path:
     write_text_model(folder, "sentence-embeddings")
     modules = [
         {"idx": index, "path": f"{index}_{kind}" if index else "", "type": f"{package}.{kind}"}
@@ -68,10 +69,7 @@ def test_a_dense_layer_is_applied_before_the_vector_is_normalised(tmp_path: Path
     [
         ({"pooling_mode_cls_token": True}, "cls"),
         ({"pooling_mode": "lasttoken"}, "last"),
-        (
-            {"pooling_mode_max_tokens": True, "pooling_mode_mean_sqrt_len_tokens": True},
-            ["max", "mean_sqrt_len"],
-        ),
+        ({"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}, ["cls", "max"]),
         ({"pooling_mode": ["weightedmean", "mean"]}, ["weightedmean", "mean"]),
     ],
 )
@@ -80,24 +78,6 @@ def test_several_poolings_are_joined_in_their_order(tmp_path: Path, pooling: Any
     assert options["pooling"] == expected
     size = 6 if isinstance(expected, str) else 12
     assert vector(write_modules(tmp_path / "other", "Pooling", pooling=pooling), "ada").shape == (size,)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "package", "field"),
-    [
-        (("Pooling", "LSTM"), "sentence_transformers.models", "LSTM"),
-        (("WeightedLayerPooling", "Pooling"), "sentence_transformers.models", "WeightedLayerPooling"),
-        (("Pooling", "LayerNorm"), "sentence_transformers.models", "LayerNorm"),  # without weights
-        (("Dense",), "sentence_transformers.models", "Dense"),
-        ((), "sentence_transformers.models", "Pooling"),
-        (("Pooling",), "custom_st", "custom_st"),
-    ],
-)
-def test_a_module_that_is_not_applied_is_refused(
-    tmp_path: Path, kinds: tuple[str, ...], package: str, field: str
-) -> None:
-    with pytest.raises(CommandError, match=field):
-        sentences(write_modules(tmp_path / "model", *kinds, package=package))
 
 
 def write_prompts(folder: Path, **more: Any) -> Path:
@@ -125,22 +105,40 @@ def test_a_prompts_tokens_may_be_left_out_of_the_pooling(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("kinds", "package", "field"),
     [
-        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
-        ("config_sentence_transformers.json", {"truncate_dim": 64}),
-        ("sentence_bert_config.json", {"query_length": 32}),
-        ("sentence_bert_config.json", {"transformer_task": "text-generation"}),
-        ("sentence_bert_config.json", {"tokenizer_args": {"use_fast": False}}),
-        ("sentence_bert_config.json", {"tokenizer_name_or_path": "other"}),
-        ("sentence_roberta_config.json", {"query_length": 32}),
-        ("1_Pooling/config.json", {"pooling_mode": "attention"}),
+        (("Pooling", "LSTM"), MODULES, "LSTM"),
+        (("WeightedLayerPooling", "Pooling"), MODULES, "WeightedLayerPooling"),
+        (("Pooling", "LayerNorm"), MODULES, "LayerNorm"),  # without weights
+        (("Dense",), MODULES, "Dense"),
+        ((), MODULES, "Pooling"),
+        (("Pooling",), "custom_st", "custom_st"),
     ],
 )
-def test_what_is_not_applied_is_refused_by_its_field(tmp_path: Path, file: str, content: Any) -> None:
+def test_a_module_that_is_not_applied_is_refused(
+    tmp_path: Path, kinds: Any, package: str, field: str
+) -> None:
+    with pytest.raises(CommandError, match=field):
+        sentences(write_modules(tmp_path / "model", *kinds, package=package))
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("config_sentence_transformers.json", "default_prompt_name", "query"),
+        ("config_sentence_transformers.json", "truncate_dim", 64),
+        ("sentence_bert_config.json", "transformer_task", "text-generation"),
+        ("sentence_bert_config.json", "tokenizer_args", {"use_fast": False}),
+        ("sentence_roberta_config.json", "query_length", 32),
+        ("1_Pooling/config.json", "pooling_mode", "attention"),
+    ],
+)
+def test_what_is_not_applied_is_refused_by_its_field(
+    tmp_path: Path, file: str, field: str, value: Any
+) -> None:
     folder = write_modules(tmp_path / "model", "Pooling")
-    (folder / file).write_text(json.dumps(content))
-    with pytest.raises(CommandError, match=next(iter(content))):
+    (folder / file).write_text(json.dumps({field: value}))
+    with pytest.raises(CommandError, match=field):
         sentences(folder)
 
 
