@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def environment(cloud: str, tritons: str, **more: str) -> dict[str, str]:
 class Gateway:
     """A running gateway and its log."""
 
-    url: str
+    port: int
     log: Path
     process: subprocess.Popen[bytes]
 
@@ -115,30 +115,32 @@ class Gateway:
 
     def request(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
         headers = {**({"x-api-key": key} if key is not None else {}), **options.pop("headers", {})}
-        timeout = options.pop("timeout", 60)
-        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=timeout, **options)
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return requests.request(method, url, headers=headers, timeout=60, **options)
 
     def infer(self, model: str, body: object, **options: Any) -> requests.Response:
         return self.request("POST", f"/infer/{model}", json=body, **options)
 
-
-@contextmanager
-def running_gateway(
-    command: list[str], folder: Path, log: Path, port: int, env: dict[str, str]
-) -> Iterator[Gateway]:
-    def answers() -> bool:
-        assert process.poll() is None, log.read_text()
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
         try:
-            requests.get(f"{gateway.url}/nothing", timeout=10)
+            self.request("GET", "/nothing")
         except requests.ConnectionError:
             return False
         return True
 
+
+@contextmanager
+def running_gateway(command: list[str], folder: Path, log: Path, env: dict[str, str]) -> Iterator[Gateway]:
+    """Run a command, to which ``--port`` is added, until the block ends."""
+    port = free_port()
     with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
-    gateway = Gateway(f"http://127.0.0.1:{port}", log, process)
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], cwd=folder, env=env, stdout=output, stderr=output
+        )
+    gateway = Gateway(port, log, process)
     try:
-        wait_until(answers, description="the gateway")
+        wait_until(gateway.answers, description="the gateway")
         yield gateway
     finally:
         process.terminate()
@@ -150,19 +152,24 @@ def running_gateway(
             raise
 
 
-def running_chalice_local(log: Path, env: dict[str, str]) -> Any:
+def running_chalice_local(log: Path, env: dict[str, str]) -> AbstractContextManager[Gateway]:
     """Run the gateway with ``chalice local``, as a developer does."""
-    port = free_port()
     chalice = str(Path(sys.executable).with_name("chalice"))
-    command = [chalice, "local", "--port", str(port), "--no-autoreload"]
-    return running_gateway(command, HERE / "gateway", log, port, env)
+    return running_gateway([chalice, "local", "--no-autoreload"], HERE / "gateway", log, env)
 
 
-def running_gateway_server(log: Path, env: dict[str, str]) -> Any:
+def running_gateway_server(log: Path, env: dict[str, str]) -> AbstractContextManager[Gateway]:
     """Run the gateway with ``python -m gateway.serve``, as a team without Lambda does."""
-    port = free_port()
-    command = [sys.executable, "-m", "gateway.serve", "--port", str(port)]
-    return running_gateway(command, HERE, log, port, env)
+    return running_gateway([sys.executable, "-m", "gateway.serve"], HERE, log, env)
+
+
+def addresses_of(*tritons: TritonProcess) -> str:
+    return ",".join(f"127.0.0.1:{triton.box.grpc_port}" for triton in tritons)
+
+
+def short_name(name: str, inputs: str = "data", outputs: str = "pixels", side: int = 224) -> dict[str, Any]:
+    """A short name's description, as the reference gateway has them."""
+    return {"name": name, "input_name": inputs, "output_name": outputs, "input_shape": [1, 3, side, side]}
 
 
 def prepare_empty_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> TritonProcess:

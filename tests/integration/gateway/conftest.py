@@ -13,6 +13,7 @@ from tests.support.gateways import (
     MODELS,
     FakeBucket,
     Gateway,
+    addresses_of,
     environment,
     prepare_empty_triton,
     running_chalice_local,
@@ -50,8 +51,8 @@ def tritons(folder: Path) -> Iterator[list[TritonProcess]]:
 
 @pytest.fixture(scope="session")
 def gateway_env(cloud: FakeBucket, tritons: list[TritonProcess], folder: Path) -> dict[str, str]:
-    addresses = ",".join(f"127.0.0.1:{triton.box.grpc_port}" for triton in tritons)
-    return environment(cloud.address, addresses, TRIREME_GATEWAY_REPOSITORY=str(folder / "repository"))
+    repository = str(folder / "repository")
+    return environment(cloud.address, addresses_of(*tritons), TRIREME_GATEWAY_REPOSITORY=repository)
 
 
 @pytest.fixture(scope="session")
@@ -66,22 +67,14 @@ def local_gateway(gateway_env: dict[str, str], folder: Path) -> Iterator[Gateway
 
 @pytest.fixture(scope="session")
 def gateway_server(gateway_env: dict[str, str], local_gateway: Gateway, folder: Path) -> Iterator[Gateway]:
-    """The gateway in its own server, with 2 s and 100 KiB for a request and a cache of answers."""
+    """The gateway in its own server, with 2 s and 100 KiB for a request."""
     options = {
         "TRIREME_GATEWAY_TIMEOUT": "2",
         "TRIREME_GATEWAY_RECEIVE_TIMEOUT": "7",
         "TRIREME_GATEWAY_MIN_RATE": "4096",
         "TRIREME_GATEWAY_QUEUE": "4",
         "TRIREME_GATEWAY_BUFFER_MB": "0.1",
-        "TRIREME_GATEWAY_CACHE_MB": "1",
         "TRIREME_GATEWAY_MAX_MB": "0.1",
     }
     with running_gateway_server(folder / "server.log", {**gateway_env, **options}) as gateway:
-        yield gateway
-
-
-@pytest.fixture(scope="session")
-def gateway_without_triton(cloud: FakeBucket, folder: Path) -> Iterator[Gateway]:
-    """A gateway whose Triton cannot be reached."""
-    with running_gateway_server(folder / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
         yield gateway

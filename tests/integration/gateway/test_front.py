@@ -18,23 +18,21 @@ class LambdaContext:
     aws_request_id = "of-lambda"
 
     def __init__(self, milliseconds: int) -> None:
-        self.milliseconds = milliseconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.milliseconds
+        self.get_remaining_time_in_millis = lambda: milliseconds
 
 
 @pytest.mark.parametrize(
-    ("remaining_ms", "expected_s"), [(28_000, 25.0), (3_000, 3 - DEADLINE_MARGIN_S), (500, 0.0)]
+    ("context", "expected_s"),
+    [
+        (LambdaContext(28_000), 25.0),
+        (LambdaContext(3_000), 3 - DEADLINE_MARGIN_S),
+        (LambdaContext(500), 0.0),
+        (object(), 25.0),
+    ],
 )
-def test_a_request_never_gets_more_time_than_lambda_has(remaining_ms: int, expected_s: float) -> None:
-    assert available_seconds(
-        Request(api_gateway_event("GET", "/models"), LambdaContext(remaining_ms)), 25.0
-    ) == pytest.approx(expected_s)
-
-
-def test_without_lambda_a_request_gets_the_time_of_the_setting() -> None:
-    assert available_seconds(Request(api_gateway_event("GET", "/models"), object()), 7.0) == 7.0
+def test_a_request_never_gets_more_time_than_lambda_has(context: object, expected_s: float) -> None:
+    request = Request(api_gateway_event("GET", "/models"), context)
+    assert available_seconds(request, 25.0) == pytest.approx(expected_s)
 
 
 def test_an_error_has_lambdas_request_id() -> None:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,37 +21,28 @@ from tests.support.gateways import BUCKET, FakeBucket
 from tests.support.s3 import client
 from tests.support.tcp_proxy import tcp_proxy
 
-#: The clients of the running test, closed at its end.
-OPEN_CLIENTS: list[Any] = []
 
-
-def connect(url: str) -> Any:
-    """A watched client that is closed after the test: Python warns of a socket that is collected while open."""
+@contextmanager
+def watched_client(url: str) -> Iterator[Any]:
     s3_client = client(url, 60)
     watch_connections(s3_client)
-    OPEN_CLIENTS.append(s3_client)
-    return s3_client
-
-
-@pytest.fixture(autouse=True)
-def closed_clients() -> Iterator[None]:
-    yield
-    while OPEN_CLIENTS:
-        OPEN_CLIENTS.pop().close()
-    # An abandoned response keeps its socket until it is collected. Collect it now, not in a later test.
+    yield s3_client
+    s3_client.close()
+    # An abandoned response keeps its socket until it is collected, of which Python warns. Do it now.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("scheme", ["http", "https"])  # also during the TLS handshake
 def test_a_thread_is_free_again_once_its_caller_gave_up(scheme: str) -> None:
-    """Also during the TLS handshake."""
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as single_thread:
-        silent = connect(f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
-        transfers = Transfers(single_thread, 60)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(1) as single_thread,
+        watched_client(f"{scheme}://127.0.0.1:{server.getsockname()[1]}") as silent,
+    ):
         with running(Invocation(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
-            transfers.run(lambda: silent.get_object(Bucket="inputs", Key="a"))
+            Transfers(single_thread, 60).run(lambda: silent.get_object(Bucket="inputs", Key="a"))
         single_thread.submit(lambda: None).result(60)
 
 
@@ -58,13 +50,13 @@ def test_a_response_that_never_ends_is_given_up_without_a_deadline_too(cloud: Fa
     cloud.put("images/endless", b"x" * 900)
     with tcp_proxy(f"http://{cloud.address}") as proxy, ThreadPoolExecutor(1) as single_thread:
         proxy.slow_from_byte = 500
-        slow = connect(proxy.url)
-        with pytest.raises(NotReady, match=r"0\.5 s"):
-            Transfers(single_thread, 0.5).run(
-                lambda: slow.get_object(Bucket=BUCKET, Key="images/endless")["Body"].read()
-            )
-        single_thread.submit(lambda: None).result(60)
-        wait_until(lambda: not proxy.connections, description="the connection to be closed")
+        with watched_client(proxy.url) as slow:
+            with pytest.raises(NotReady):
+                Transfers(single_thread, 0.5).run(
+                    lambda: slow.get_object(Bucket=BUCKET, Key="images/endless")["Body"].read()
+                )
+            single_thread.submit(lambda: None).result(60)
+            wait_until(lambda: not proxy.connections, description="the connection to be closed")
 
 
 def test_aborting_a_transfer_does_not_close_a_connection_used_by_another() -> None:
