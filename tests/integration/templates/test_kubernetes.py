@@ -24,17 +24,11 @@ WITH_GPUS = "--instance-type ml.g5.12xlarge --startup-timeout 601"
 CALLING_OUT = """--env TRIREME_CAPTURE=s3://pictures --env 'B="{{ }}" #' --tags team=cats"""
 SLOW_TO_DRAIN = "--env TRIREME_DRAIN_SECONDS=90 --env SAGEMAKER_BIND_TO_PORT=9090"
 SIZED = "--cpu 500m --memory 3Gi --sticky-sessions --env SAGEMAKER_SESSIONS_EXPIRATION=90"
-#: The options of every kind of deployment.
+#: The options of every kind of deployment; ``all`` has most at once.
 KUBERNETES = {
     "plain": "",
-    "scaled": AUTOSCALED,
-    "volume": MODELS_ON_A_VOLUME,
     "fetched": "--model-data s3://models/cats/ --env AWS_ENDPOINT_URL=http://minio:9000 --cache pvc://fetched",
     "downloaded": "--model-data https://models.example/cats.tar.gz",
-    "gpus": WITH_GPUS,
-    "calls out": CALLING_OUT,
-    "slow": SLOW_TO_DRAIN,
-    "sized": SIZED,
     "all": f"--service-monitor {SIZED} {AUTOSCALED} {MODELS_ON_A_VOLUME} {WITH_GPUS} {CALLING_OUT} {SLOW_TO_DRAIN}",
 }
 KSERVE = {
@@ -50,17 +44,8 @@ RELEASES = [
     OLDEST,
     *sorted({tuple(map(int, each.split(".")[:2])) for each in kubernetes_validate.utils.all_versions()})[-3:],
 ]
-#: Member names of documents whose schema is not part of Kubernetes. ServiceMonitor: prometheus-operator's
-#: type of that name in monitoring.coreos.com/v1. KServe: ServingRuntimeSpec with its ServingRuntimePodSpec of
-#: pkg/apis/serving/v1alpha1 at commit 0217bdab, and ComponentExtensionSpec and ModelSpec of v1beta1 at 017d86a9.
-SERVICE_MONITOR, SERVICE_MONITOR_ENDPOINT = (
-    {"selector", "endpoints"},
-    {"port", "path", "interval", "scrapeTimeout"},
-)
-SERVING_RUNTIME = {"supportedModelFormats", "protocolVersions", "multiModel", "containers", "volumes"}
-MODEL_FORMAT = {"name", "version", "autoSelect", "priority"}
-EXTENSIONS = {"minReplicas": int, "maxReplicas": int, "scaleTarget": int, "scaleMetric": str}
-MODEL_SPEC = {"modelFormat", "runtime", "storageUri", "protocolVersion"}
+#: Of KServe's InferenceService: ComponentExtensionSpec of pkg/apis/serving/v1beta1 at commit 017d86a9.
+EXTENSIONS = {"minReplicas", "maxReplicas", "scaleTarget", "scaleMetric"}
 
 
 def print_template(sm: RunSm, format_: str, *options: str) -> str:
@@ -88,16 +73,9 @@ def test_every_document_is_valid_in_the_oldest_and_the_last_releases(sm: RunSm, 
     assert len(set(RELEASES)) == 4
     documents = print_documents(sm, "kubernetes", KUBERNETES[kind])
     # A cluster without Prometheus' operator refuses a ServiceMonitor, so it is written only on request.
-    monitor = documents.pop("ServiceMonitor", None)
+    assert (documents.pop("ServiceMonitor", None) is None) == (kind != "all")
     for document in documents.values():
         validate(document)
-    if kind != "all":
-        assert monitor is None
-        return
-    assert monitor is not None
-    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
-    assert monitor["spec"].keys() <= SERVICE_MONITOR
-    assert monitor["spec"]["endpoints"][0].keys() <= SERVICE_MONITOR_ENDPOINT
 
 
 def test_the_files_that_people_copy_are_what_sm_template_prints(sm: RunSm) -> None:
@@ -123,8 +101,6 @@ def test_the_documents_are_those_that_were_read_last(sm: RunSm, format_: str, ki
 
 def test_the_documents_fit_the_box(sm: RunSm) -> None:
     documents = print_documents(sm, "kubernetes", AUTOSCALED, SLOW_TO_DRAIN)
-    in_flight, _ = documents["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    assert f'"{in_flight["pods"]["metric"]["name"]}"' in (HERE / "sm" / "metrics" / "__init__.py").read_text()
     pod = documents["Deployment"]["spec"]["template"]["spec"]
     user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
     assert f"ARG RUN_AS={user}:{group}" in (HERE / "Dockerfile").read_text()
@@ -133,20 +109,20 @@ def test_the_documents_fit_the_box(sm: RunSm) -> None:
 
 
 def test_a_pod_asks_for_what_its_models_need(sm: RunSm, tmp_path: Path) -> None:
-    write_model_of(tmp_path / "large", megabytes=600, instances=3)
-    deployment = print_documents(sm, "kubernetes", f"--models {tmp_path}")["Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["resources"]["requests"] == {"cpu": "3", "memory": "4Gi"}
-
-
-def write_model_of(folder: Path, *, megabytes: int, instances: int) -> None:
-    """Write a Python model whose version folder has a file of that size."""
+    """A Python model with three instances of 600 MB."""
+    folder = tmp_path / "large"
     (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text("")
+    (folder / "1" / "model.py").touch()
     with (folder / "1" / "weights").open("wb") as file:
-        file.truncate(megabytes * 2**20)
-    text = f'backend: "python" instance_group [{{ count: {instances} kind: KIND_CPU }}]'
-    (folder / "config.pbtxt").write_text(text)
+        file.truncate(600 * 2**20)
+    (folder / "config.pbtxt").write_text('backend: "python" instance_group [{ count: 3 kind: KIND_CPU }]')
+    assert resources(sm, f"--models {tmp_path}")["requests"] == {"cpu": "3", "memory": "4Gi"}
+
+
+def resources(sm: RunSm, options: str) -> Any:
+    deployment = print_documents(sm, "kubernetes", options)["Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container["resources"]
 
 
 @pytest.mark.parametrize("size", ["much", "0", "-1", "8GB", "1e3"])
@@ -159,41 +135,30 @@ def test_a_size_that_kubernetes_would_refuse_is_refused(sm: RunSm, size: str) ->
 def test_kserves_documents_describe_valid_pods(sm: RunSm, kind: str) -> None:
     documents = print_documents(sm, "kserve", KSERVE[kind])
     runtime, service = documents["ServingRuntime"], documents["InferenceService"]
-    assert runtime["apiVersion"] == "serving.kserve.io/v1alpha1"
-    assert service["apiVersion"] == "serving.kserve.io/v1beta1"
     spec, predictor = runtime["spec"], service["spec"]["predictor"]
-    assert spec.keys() <= SERVING_RUNTIME
-    assert all(format_.keys() <= MODEL_FORMAT for format_ in spec["supportedModelFormats"])
     model = predictor.pop("model")
-    assert model.keys() <= MODEL_SPEC
     assert model["runtime"] == runtime["metadata"]["name"]
     assert model["modelFormat"]["name"] in {format_["name"] for format_ in spec["supportedModelFormats"]}
-    assert model["storageUri"] == DATA
     pod = {name: value for name, value in predictor.items() if name not in EXTENSIONS}
-    for name in predictor.keys() - pod.keys():
-        assert type(predictor[name]) is EXTENSIONS[name]
-    assert predictor.get("scaleMetric", "cpu") in {"cpu", "memory", "concurrency", "rps"}
-    pod_with_containers = {**pod, "containers": spec["containers"], "volumes": spec["volumes"]}
-    validate(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": service["metadata"], "spec": pod_with_containers}
-    )
+    pod |= {"containers": spec["containers"], "volumes": spec["volumes"]}
+    validate({"apiVersion": "v1", "kind": "Pod", "metadata": service["metadata"], "spec": pod})
 
 
 @pytest.mark.parametrize(
     ("options", "count"),
     [
         ("--instance-type ml.c5.xlarge", None),
-        ("--instance-type ml.g5.xlarge", "1"),
         ("--instance-type ml.p6-b200.48xlarge", "8"),
-        ("--gpus 2", "2"),
         ("--gpus 2 --instance-type ml.g5.xlarge", "2"),
         ("--gpus 0 --instance-type ml.g5.xlarge", None),
     ],
 )
-def test_a_pod_asks_for_a_gpu_only_if_an_option_says_so(sm: RunSm, options: str, count: str | None) -> None:
-    deployment = print_documents(sm, "kubernetes", options)["Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["resources"].get("limits", {}).get("nvidia.com/gpu") == count
+def test_a_pod_asks_for_a_gpu_only_if_an_option_says_so(
+    sm: RunSm, tmp_path: Path, options: str, count: str | None
+) -> None:
+    assert resources(sm, options).get("limits", {}).get("nvidia.com/gpu") == count
+    values = yaml.safe_load((write_chart(sm, tmp_path / "chart", options) / "values.yaml").read_text())
+    assert values["resources"]["limits"].get("nvidia.com/gpu") == count
 
 
 def test_the_readmes_command_asks_for_no_gpu(sm: RunSm) -> None:
@@ -202,14 +167,6 @@ def test_the_readmes_command_asks_for_no_gpu(sm: RunSm) -> None:
     result = sm(*shlex.split(command))
     assert result.status == 0, result.err
     assert "nvidia.com/gpu" not in result.out
-
-
-@pytest.mark.parametrize(("options", "count"), [("", None), ("--gpus 1", "1")])
-def test_a_chart_asks_for_a_gpu_only_if_an_option_says_so(
-    sm: RunSm, tmp_path: Path, options: str, count: str | None
-) -> None:
-    values = yaml.safe_load((write_chart(sm, tmp_path / "chart", options) / "values.yaml").read_text())
-    assert values["resources"]["limits"].get("nvidia.com/gpu") == count
 
 
 def test_the_pages_commands_work_as_written(sm: RunSm) -> None:
@@ -244,7 +201,7 @@ def test_a_chart_is_not_written_into_a_folder_with_other_files(sm: RunSm, tmp_pa
     (tmp_path / "letter.txt").write_text("Dear reader")
     command = sm("template", "cats", "--format", "helm", "--out", str(tmp_path), "--image", IMAGE)
     assert command.status == 1
-    assert "has files that are not a Helm chart" in command.err
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 @pytest.fixture(scope="module")

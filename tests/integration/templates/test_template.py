@@ -20,51 +20,43 @@ from trireme_tools.deploy.model_data import ModelData
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
-ROLE = "arn:aws:iam::123456789012:role/service-role/cats"
-OPTIONS = f"--image {IMAGE} --model-data {DATA}"
+ROLE = "--role arn:aws:iam::123456789012:role/service-role/cats"
 OLD_AMI = "al2-ami-sagemaker-inference-gpu-2-1"
-AUTOSCALED = "--autoscale 1:4 --target-invocations 600"
-ASYNC = "--async s3://answers/out --autoscale 0:2 --target-invocations 5"
-#: The further options of every kind of deployment.
-OPTIONS_BY_KIND = {
-    "plain": f"--role {ROLE}",
-    "role": "--shadow s3://models/cats/next.tar.gz",
-    "processor": "--instance-type ml.c5.xlarge",
-    "scaled": AUTOSCALED,
-    "named": "--env A='${x}' --env B='%{y}' --startup-timeout 600 --tags team=cats 'a b=c d'",
-    "utilisation": f"{AUTOSCALED} --target-cpu 280 --target-gpu 70",
-    "mme": "--mme",
-    "shadow": "--shadow s3://models/cats/next.tar.gz --percent 20",
-    "async": f"{ASYNC} --notify arn:aws:sns:eu-west-1:123456789012:answers",
-    "files": "--model-data s3://models/cats/ --set 'ProductionVariants[0].VolumeSizeInGB=50'",
-    "serverless": "--serverless 4096:5",
-    "watched": "--alarms 2:750",
+PLAIN = f"--image {IMAGE} --model-data {DATA}"
+SHADOW = "--shadow s3://models/cats/next.tar.gz"
+#: The options of every kind of deployment.
+KINDS = {
+    "plain": f"{PLAIN} {ROLE}",
+    "named": f"{PLAIN} {ROLE} --env A='${{x}}' --env B='%{{y}}' --startup-timeout 600 --tags team=cats 'a b=c d'",
+    "utilisation": f"{PLAIN} {ROLE} --autoscale 1:4 --target-invocations 600 --target-cpu 280 --target-gpu 70",
+    "mme": f"{PLAIN} {ROLE} --mme",
+    "shadow": f"{PLAIN} {ROLE} {SHADOW} --percent 20",
+    "async": f"{PLAIN} {ROLE} --async s3://answers/out --autoscale 0:2 --target-invocations 5"
+    " --notify arn:aws:sns:eu-west-1:123456789012:answers",
+    "files": f"{PLAIN} {ROLE} --model-data s3://models/cats/ --set 'ProductionVariants[0].VolumeSizeInGB=50'",
+    "serverless": f"{PLAIN} {ROLE} --serverless 4096:5",
+    "watched": f"{PLAIN} {ROLE} --alarms 2:750",
+    "baked": f"--image {IMAGE} {ROLE}",
 }
-#: The kind of deployment whose image contains the models.
-BAKED_KIND = "baked"
+#: Those that create the role too, whose policy is what sm iam prints.
+ALL_KINDS = [*KINDS.values(), f"{PLAIN} {SHADOW}", f"{PLAIN} --instance-type ml.c5.xlarge"]
 
 
-def options_of(kind: str) -> str:
-    return f"--image {IMAGE}" if kind == BAKED_KIND else f"{OPTIONS} {OPTIONS_BY_KIND[kind]}"
-
-
-def print_text(sm: RunSm, format_: str, *options: str) -> str:
-    words = [word for each in options for word in shlex.split(each)]
-    command = sm("template", "cats", "--format", format_, *words)
+def print_text(sm: RunSm, format_: str, options: str) -> str:
+    command = sm("template", "cats", "--format", format_, *shlex.split(options))
     assert command.status == 0, command.err
     return command.out
 
 
-def print_template(sm: RunSm, format_: str, *options: str) -> Any:
-    return json.loads(print_text(sm, format_, *options))
+def print_template(sm: RunSm, format_: str, options: str) -> Any:
+    return json.loads(print_text(sm, format_, options))
 
 
 @pytest.mark.parametrize("format_", ["cloudformation", "terraform"])
 def test_the_templates_are_those_that_were_read_last(sm: RunSm, format_: str) -> None:
     printed = {}
-    for kind in (*OPTIONS_BY_KIND, BAKED_KIND):
-        role = "" if kind == "role" else f"--role {ROLE}"
-        text = print_text(sm, format_, options_of(kind), role).replace(known_amis()[-1], "THE-NEWEST-AMI")
+    for kind, options in KINDS.items():
+        text = print_text(sm, format_, options).replace(known_amis()[-1], "THE-NEWEST-AMI")
         # A name has a hash of the whole description, which changes with each of its lines.
         printed[kind] = re.sub(r"cats-[0-9a-f]{12}", "cats-HASH", text)
     plain = printed.pop("plain")
@@ -72,25 +64,42 @@ def test_the_templates_are_those_that_were_read_last(sm: RunSm, format_: str) ->
     check_snapshot(f"{format_}-options.diff", changes(plain, printed))
 
 
+def test_the_role_is_that_of_sm_iam(sm: RunSm) -> None:
+    """A template does not know the account of the logs."""
+    role = json.loads(
+        sm("iam", "cats", *PLAIN.split()).out.replace(":123456789012:log-group", ":*:log-group")
+    )["role"]
+    stack = print_template(sm, "cloudformation", PLAIN)["Resources"]["Role"]["Properties"]
+    assert stack["AssumeRolePolicyDocument"] == role["trust"]
+    assert [policy["PolicyDocument"] for policy in stack["Policies"]] == [role["policy"]]
+    terraform = print_template(sm, "terraform", PLAIN)["resource"]
+    assert json.loads(terraform["aws_iam_role"]["this"]["assume_role_policy"]) == role["trust"]
+    assert json.loads(terraform["aws_iam_role_policy"]["this"]["policy"]) == role["policy"]
+
+
 def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_path: Path) -> None:
-    for kind in (*OPTIONS_BY_KIND, BAKED_KIND):
-        template = print_template(sm, "cloudformation", options_of(kind))
-        (tmp_path / f"{kind}.yaml").write_text(json.dumps(template, indent=2))
-    command = [str(Path(sys.executable).with_name("cfn-lint")), "-r", "eu-west-1", "-f", "parseable", "--"]
-    completed = subprocess.run(
-        [*command, *sorted(map(str, tmp_path.glob("*.yaml")))], capture_output=True, text=True
-    )
+    for number, options in enumerate(ALL_KINDS):
+        (tmp_path / f"{number}.json").write_text(print_text(sm, "cloudformation", options))
+    files = sorted(map(str, tmp_path.glob("*.json")))
+    command = [
+        str(Path(sys.executable).with_name("cfn-lint")),
+        "-r",
+        "eu-west-1",
+        "-f",
+        "parseable",
+        "--",
+        *files,
+    ]
+    completed = subprocess.run(command, capture_output=True, text=True)
     assert (completed.returncode, completed.stdout) == (0, ""), completed.stdout + completed.stderr
 
 
 def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
-    resources = print_template(sm, "cloudformation", options_of("plain"))["Resources"]
-    plan = Plan("cats", IMAGE, ModelData(DATA), ROLE, ami=known_amis()[-1])
+    resources = print_template(sm, "cloudformation", KINDS["plain"])["Resources"]
+    plan = Plan("cats", IMAGE, ModelData(DATA), ROLE.split()[1], ami=known_amis()[-1])
     assert resources["Model"]["Properties"] == plan.model()
-    assert (
-        resources["Endpoint"]["Properties"] | {"EndpointConfigName": plan.configuration_name}
-        == plan.endpoint()
-    )
+    name = {"EndpointConfigName": plan.configuration_name}
+    assert resources["Endpoint"]["Properties"] | name == plan.endpoint()
     expected = plan.configuration()
     expected["ProductionVariants"][0]["ModelName"] = {"Fn::GetAtt": ["Model", "ModelName"]}
     assert resources["Configuration"]["Properties"] == expected
@@ -100,108 +109,64 @@ def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
 def test_a_shadows_gpu_host_has_the_driver_that_productions_has(
     sm: RunSm, options: str, ami: str | None
 ) -> None:
-    resources = print_template(sm, "cloudformation", options_of("shadow"), options)["Resources"]
-    properties = resources["Configuration"]["Properties"]
+    template = print_template(sm, "cloudformation", f"{KINDS['shadow']} {options}")
+    properties = template["Resources"]["Configuration"]["Properties"]
     variants = (*properties["ProductionVariants"], *properties["ShadowProductionVariants"])
     assert [variant.get("InferenceAmiVersion") for variant in variants] == [ami, ami]
 
 
-VARIANT = (
-    "variant_name model_name instance_type initial_instance_count initial_variant_weight"
-    " volume_size_in_gb inference_ami_version container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
-)
-SCALED = "resource_id scalable_dimension service_namespace"
-
-
-def block(names: str, **blocks: Any) -> dict[str, Any]:
-    """The arguments of a block, and the blocks in it."""
-    return {**dict.fromkeys(names.split()), **blocks}
-
-
-ROUTING = {"routing_config": block("routing_strategy")}
-OUTPUT = block("s3_output_path s3_failure_path", notification_config=block("success_topic error_topic"))
-S3_SOURCE = block("s3_uri s3_data_type compression_type")
-CONTAINER = block(
-    "image mode model_data_url", environment=None, model_data_source=block("", s3_data_source=S3_SOURCE)
-)
-
-
-#: Arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
+#: Names of arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
 #: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530 and later,
-#: appautoscaling_policy at 027ee4e1, and the pages of the others. A block is a dict, a map of the user's None.
-TERRAFORM: dict[str, Any] = {
-    "aws_iam_role": block("name assume_role_policy tags"),
-    "aws_iam_role_policy": block("name role policy"),
-    "aws_sagemaker_model": block("name execution_role_arn tags", primary_container=CONTAINER),
-    "aws_sagemaker_endpoint_configuration": block(
-        "name tags",
-        production_variants=block(
-            VARIANT, serverless_config=block("max_concurrency memory_size_in_mb"), **ROUTING
-        ),
-        shadow_production_variants=block(VARIANT, **ROUTING),
-        async_inference_config=block("", output_config=OUTPUT),
-    ),
-    "aws_sagemaker_endpoint": block("name endpoint_config_name tags"),
-    "aws_appautoscaling_target": block(f"min_capacity max_capacity {SCALED}"),
-    "aws_appautoscaling_policy": block(
-        f"name policy_type {SCALED}",
-        target_tracking_scaling_policy_configuration=block(
-            "target_value scale_in_cooldown scale_out_cooldown",
-            predefined_metric_specification=block("predefined_metric_type"),
-            customized_metric_specification=block(
-                "metric_name namespace statistic unit", dimensions=block("name value")
-            ),
-        ),
-        step_scaling_policy_configuration=block(
-            "adjustment_type metric_aggregation_type cooldown",
-            step_adjustment=block("metric_interval_lower_bound scaling_adjustment"),
-        ),
-    ),
-    "aws_cloudwatch_metric_alarm": block(
-        "alarm_name alarm_description extended_statistic metric_name namespace statistic threshold period"
-        " evaluation_periods datapoints_to_alarm comparison_operator treat_missing_data alarm_actions tags",
-        dimensions=None,
-        metric_query=block(
-            "id expression label return_data",
-            metric=block("metric_name namespace period stat", dimensions=None),
-        ),
-    ),
+#: appautoscaling_policy at 027ee4e1, and the pages of the others.
+TERRAFORM = {
+    "aws_iam_role": "name assume_role_policy tags",
+    "aws_iam_role_policy": "name role policy",
+    "aws_sagemaker_model": "name execution_role_arn tags primary_container image mode model_data_url environment"
+    " model_data_source s3_data_source s3_uri s3_data_type compression_type",
+    "aws_sagemaker_endpoint_configuration": "name tags production_variants shadow_production_variants variant_name"
+    " model_name instance_type initial_instance_count initial_variant_weight volume_size_in_gb inference_ami_version"
+    " container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds serverless_config"
+    " max_concurrency memory_size_in_mb routing_config routing_strategy async_inference_config output_config"
+    " s3_output_path s3_failure_path notification_config success_topic error_topic",
+    "aws_sagemaker_endpoint": "name endpoint_config_name tags",
+    "aws_appautoscaling_target": "min_capacity max_capacity resource_id scalable_dimension service_namespace",
+    "aws_appautoscaling_policy": "name policy_type resource_id scalable_dimension service_namespace target_value"
+    " target_tracking_scaling_policy_configuration scale_in_cooldown scale_out_cooldown metric_name namespace"
+    " predefined_metric_specification predefined_metric_type customized_metric_specification statistic unit"
+    " dimensions value step_scaling_policy_configuration adjustment_type metric_aggregation_type cooldown"
+    " step_adjustment metric_interval_lower_bound scaling_adjustment",
+    "aws_cloudwatch_metric_alarm": "alarm_name alarm_description extended_statistic metric_name namespace statistic"
+    " threshold period evaluation_periods datapoints_to_alarm comparison_operator treat_missing_data alarm_actions"
+    " tags dimensions metric_query id expression label return_data metric stat",
 }
-#: Arguments that every resource may have.
-META_ARGUMENTS = {"depends_on", "lifecycle"}
+#: Maps whose keys are the user's or CloudWatch's.
+MAPS = {"environment", "tags", "dimensions", "lifecycle"}
 
 
-def unknown_arguments(arguments: Any, known: Any, path: str) -> list[str]:
-    """The paths of arguments that Terraform does not know."""
-    if isinstance(arguments, list):
-        return [unknown for item in arguments for unknown in unknown_arguments(item, known, path)]
-    if not isinstance(arguments, dict) or not isinstance(known, dict | set):
-        return []
-    unknown = [f"{path}.{name}" for name in arguments if name not in known]
-    members = known if isinstance(known, dict) else {}
-    return unknown + [
-        nested
-        for name, value in arguments.items()
-        for nested in unknown_arguments(value, members.get(name), f"{path}.{name}")
-    ]
+def argument_names(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(argument_names, value))
+    if not isinstance(value, dict):
+        return set()
+    nested = (argument_names(member) for name, member in value.items() if name not in MAPS)
+    return set(value).union(*nested)
 
 
-@pytest.mark.parametrize("kind", [*OPTIONS_BY_KIND, BAKED_KIND])
-def test_terraform_knows_every_argument_and_reference(sm: RunSm, kind: str) -> None:
-    resources = print_template(sm, "terraform", options_of(kind))["resource"]
-    for name, resources_by_name in resources.items():
-        for resource in resources_by_name.values():
-            arguments = {key: value for key, value in resource.items() if key not in META_ARGUMENTS}
-            assert unknown_arguments(arguments, TERRAFORM[name], name) == []
-    text = json.dumps(resources).replace("$${", "")
-    references = [part.partition("}")[0] for part in text.split("${")[1:]]
-    assert references
-    for reference in references:
-        resource_type, name, _ = reference.split(".")
-        assert name in resources[resource_type], reference
+def test_terraform_knows_every_argument_and_reference(sm: RunSm) -> None:
+    for options in ALL_KINDS:
+        resources = print_template(sm, "terraform", options)["resource"]
+        for type_, by_name in resources.items():
+            for resource in by_name.values():
+                assert argument_names(resource) - {"depends_on", "lifecycle"} <= set(TERRAFORM[type_].split())
+        text = json.dumps(resources).replace("$${", "")
+        references = [part.partition("}")[0] for part in text.split("${")[1:]]
+        assert references
+        for reference in references:
+            resource_type, name, _ = reference.split(".")
+            assert name in resources[resource_type], reference
 
 
-#: Options, with the words that the error names. ``O`` stands for :data:`OPTIONS`, ``I`` for the image alone.
+#: Options, with the words that the error names. ``O`` stands for image and model data, ``I`` for the image alone.
 INVALID = {
     "cats": "--image",
     "cats I --mme": "--mme --model-data",
@@ -220,15 +185,15 @@ INVALID = {
     "cats O --target-in-flight 4": "--target-in-flight --autoscale",
     "cats I --format kubernetes --env TRIREME_DRAIN_SECONDS=x": "TRIREME_DRAIN_SECONDS",
     "Cats O --format kserve": "'Cats' Kubernetes",
-    f"cats I-3f2c9a1b7d04 --role {ROLE} --ami {OLD_AMI}": "driver",
-    f"cats I-3f2c9a1b7d04 --role {ROLE} --instance-type ml.p3.2xlarge": "ml.p3.2xlarge",
+    f"cats I-3f2c9a1b7d04 {ROLE} --ami {OLD_AMI}": "driver",
+    f"cats I-3f2c9a1b7d04 {ROLE} --instance-type ml.p3.2xlarge": "ml.p3.2xlarge",
     "cats I --gpus 1": "--gpus",
 }
 
 
 @pytest.mark.parametrize(("line", "named"), INVALID.items())
 def test_invalid_options_are_refused_by_their_names(sm: RunSm, line: str, named: str) -> None:
-    words = line.replace("O", OPTIONS, 1) if " O" in line else line.replace("I", f"--image {IMAGE}", 1)
+    words = line.replace("O", PLAIN, 1) if " O" in line else line.replace("I", f"--image {IMAGE}", 1)
     command = sm("template", *words.split())
     assert (command.status, command.out) == (1, "")
     assert [word for word in named.split() if word not in command.err] == []
