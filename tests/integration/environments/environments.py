@@ -1,45 +1,80 @@
-"""Write a small package as a wheel, and run ``sm pack-env`` to pack it into an environment."""
+"""A small package as a wheel, ``sm pack-env`` to pack it, and a python model that needs it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from sm.settings import HERE
+from tests.support.tritons import HEAD, Model
+from tests.support.wheels import write_wheel
 
-WHEEL = "trireme_greeting-1.0-py3-none-any.whl"
+ANSWER = """
+import json, sys
+import trireme_greeting
+said = {"word": trireme_greeting.WORD, "numpy": np.__version__, "prefix": sys.prefix, "at": np.__file__}
+return {"y": np.array([json.dumps(said), tensor(request, "x")[0].decode()], dtype=object)}
+"""
+#: A request to a :class:`GreetingModel`.
+BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "BYTES", "data": ["back"]}]}
 
 
-def write_greeting_wheel(folder: Path, word: str = "ahoy") -> Path:
-    """Write the wheel of a package ``trireme_greeting`` with a constant ``WORD`` and a command."""
-    info = "trireme_greeting-1.0.dist-info"
-    files = {
-        "trireme_greeting.py": f"WORD = {word!r}\n\ndef main():\n    print(WORD)\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: trireme-greeting\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": "[console_scripts]\ngreet = trireme_greeting:main\n",
-    }
-    record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
-    with zipfile.ZipFile(folder / WHEEL, "w") as made:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
-            made.writestr(name, text)
-    return folder / WHEEL
+@dataclass(frozen=True)
+class GreetingModel(Model):
+    """A model that runs in a packed environment."""
+
+    environment: str = ""
+
+    def config(self) -> str:
+        value = f'{{string_value: "$$TRITON_MODEL_DIRECTORY/{self.environment}"}}'
+        return super().config() + f'parameters {{key: "EXECUTION_ENV_PATH", value: {value}}}\n'
+
+
+def greeting_model(environment: str) -> GreetingModel:
+    return GreetingModel(
+        ANSWER, {"x": ("STRING", [1])}, {"y": ("STRING", [2])}, head=HEAD, environment=environment
+    )
+
+
+@dataclass(frozen=True)
+class PackedEnvironment:
+    """The requirements, the packed folder and the cache of an environment."""
+
+    requirements: Path
+    folder: Path
+    cache: Path
 
 
 def write_requirements(folder: Path, *lines: str, word: str = "ahoy") -> Path:
-    """Write the wheel and a ``requirements.txt`` that names it, and return the latter."""
-    write_greeting_wheel(folder, word)
-    (folder / "requirements.txt").write_text("\n".join((f"./{WHEEL}", *lines)) + "\n")
+    """Write a wheel, and a ``requirements.txt`` that names it; return the latter."""
+    wheel = write_wheel(folder, "trireme_greeting", text=f"WORD = {word!r}\n")
+    (folder / "requirements.txt").write_text("\n".join((f"./{wheel.name}", *lines)) + "\n")
     return folder / "requirements.txt"
+
+
+def greet(environment: Path) -> list[str]:
+    """Activate an environment as a person does; return what its package says and where its Python is."""
+    code = "import sys, trireme_greeting as greeting; print(greeting.WORD, sys.executable, sep='\\n')"
+    command = f'source "{environment}/bin/activate" && python3 -c "{code}"'
+    printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+    return printed.splitlines()
 
 
 def run_pack_env(
     *arguments: object, cache: Path, command_prefix: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``sm pack-env``. ``command_prefix`` is a command that ends by running it in its place."""
-    command = [*command_prefix.split(), sys.executable, "-m", "sm.cli", "pack-env", *map(str, arguments)]
+    command = [
+        *command_prefix.split(),
+        sys.executable,
+        "-m",
+        "sm.cli",
+        "pack-env",
+        "env",
+        *map(str, arguments),
+    ]
     environment = {**os.environ, "TRIREME_CACHE": str(cache), **variables}
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, env=environment)

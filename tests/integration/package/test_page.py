@@ -31,6 +31,7 @@ def test_the_pages_commands_write_the_archives_it_names(tmp_path: Path) -> None:
     assert serve_command.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
 
 
+@pytest.mark.exhaustive
 def test_the_pages_environment_is_installed_in_its_models_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "closest").mkdir(parents=True)
     run_commands(ENVIRONMENT, tmp_path, free_port())
