@@ -21,29 +21,18 @@ START_ERRORS = ("StartError", "UnsuitableModel", "NameTaken", "Problem")
 MIN_PART_CHARACTERS = 8
 
 
-def start_sentences() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the location and the fixed parts of the sentence of each error that can end a start."""
-    for file in sorted((HERE / "sm").rglob("*.py")):
-        if "commands" in file.relative_to(HERE).parts:
+def start_sentences() -> Iterator[tuple[str, list[str]]]:
+    """Yield the file and the fixed parts of the sentence of each error that can end a start."""
+    for file in (HERE / "sm").rglob("*.py"):
+        text = file.read_text()
+        if "commands" in file.relative_to(HERE).parts or not any(f"{name}(" in text for name in START_ERRORS):
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in START_ERRORS
-                and node.args
-            ):
-                parts = fixed_parts(node.args[0])
-                if any(len(part) >= MIN_PART_CHARACTERS for part in parts):
-                    yield f"{file.relative_to(HERE)}:{node.lineno}", parts
-
-
-def fixed_parts(node: ast.expr) -> tuple[str, ...]:
-    if isinstance(node, ast.Constant):
-        return (str(node.value),)
-    if isinstance(node, ast.JoinedStr):
-        return tuple(str(part.value) for part in node.values if isinstance(part, ast.Constant))
-    return ()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                parts = getattr(node.args[0], "values", node.args[:1])
+                words = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+                if node.func.id in START_ERRORS and any(len(word) >= MIN_PART_CHARACTERS for word in words):
+                    yield str(file), words
 
 
 def without_markup(text: str) -> str:
@@ -51,24 +40,15 @@ def without_markup(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("`", ""))
 
 
-def is_explained(parts: tuple[str, ...]) -> bool:
-    """Return whether a row contains a clause of the sentence's fixed parts."""
-    clauses = [
-        without_markup(clause).strip(" :;,.") for part in parts for clause in re.split(r"[:;.,] ", part)
-    ]
-    return any(
-        clause in without_markup(row)
-        for clause in clauses
-        if len(clause) >= MIN_PART_CHARACTERS
-        for row in ROWS
-    )
-
-
-@pytest.mark.parametrize(
-    ("location", "parts"), list(start_sentences()), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_every_start_error_is_explained(location: str, parts: tuple[str, ...]) -> None:
-    assert is_explained(parts), f"{location}: docs/run/troubleshooting.md has no row for “{'…'.join(parts)}”"
+def test_every_start_error_is_explained() -> None:
+    page = without_markup("\n".join(ROWS))
+    sentences = list(start_sentences())
+    assert len(sentences) > 50
+    for file, parts in sentences:
+        clauses = [
+            clause.strip(" :;,.") for part in parts for clause in re.split(r"[:;.,] ", without_markup(part))
+        ]
+        assert any(len(clause) >= MIN_PART_CHARACTERS and clause in page for clause in clauses), (file, parts)
 
 
 #: Rows of the start whose sentences another program writes, or the code puts together from shorter parts.

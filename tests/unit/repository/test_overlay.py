@@ -72,17 +72,6 @@ def has_no_hard_links(*_: object, **__: object) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
-def refuses_hard_links(*_: object, **__: object) -> None:
-    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-
-@pytest.fixture(params=[None, has_no_hard_links, refuses_hard_links])
-def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with hard links, and two without."""
-    if request.param:
-        monkeypatch.setattr(os, "link", request.param)
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     folder = tmp_path / "models" / "m"
@@ -97,14 +86,14 @@ def filled(model: Path) -> Path:
     return target
 
 
-@pytest.mark.usefixtures("file_system")
+@pytest.mark.parametrize("link", [os.link, has_no_hard_links])
 @pytest.mark.parametrize(
     ("config", "name"),
     [
         (LABELS % "labels.txt", "labels.txt"),
         (LABELS % "./labels.txt", "labels.txt"),
         (LABELS % "texts/of/labels.txt", "texts/of/labels.txt"),
-        (LABELS % "1/labels.txt", "1/labels.txt"),
+        (LABELS % "linked/labels.txt", "linked/labels.txt"),
         (LABELS % "1/texts/labels.txt", "1/texts/labels.txt"),
         (WARM_UP, "warmup/x.raw"),
         (FIRST_STATE, "initial_state/x.raw"),
@@ -113,8 +102,11 @@ def filled(model: Path) -> Path:
     ],
 )
 def test_a_file_that_the_configuration_names_is_in_the_folder_itself(
-    model: Path, config: str, name: str
+    model: Path, config: str, name: str, link: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "link", link)
+    (model.parent / "shared").mkdir()
+    (model / "linked").symlink_to("../shared")
     file = model / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("cat")
@@ -125,17 +117,6 @@ def test_a_file_that_the_configuration_names_is_in_the_folder_itself(
     assert (served / name).read_text() == "cat"
     assert (file.parent / "other").samefile((served / name).parent / "other")
     assert (served / "1" / "model.py").resolve() == model / "1" / "model.py"
-
-
-@pytest.mark.usefixtures("file_system")
-def test_a_link_in_the_teams_own_repository_is_followed(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "labels.txt").write_text("cat")
-    (model / "texts").symlink_to(tmp_path / "shared")
-    (model / "config.pbtxt").write_text(LABELS % "texts/labels.txt")
-    served = filled(model)
-    assert (served / "texts" / "labels.txt").resolve().is_relative_to(served.resolve())
-    assert (served / "texts" / "labels.txt").read_text() == "cat"
 
 
 def test_what_is_too_large_to_copy_is_a_link_where_there_are_no_hard_links(

@@ -30,15 +30,6 @@ def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
     assert kind.predict(OPEN_OUTPUT, 1) == {}
 
 
-def test_a_model_that_was_replaced_is_learnt_again() -> None:
-    plans = Plans()
-    kind = kind_of(plans, 1)
-    plans.forget({"other"})
-    assert kind_of(plans, 1) is kind
-    plans.forget({"m"})
-    assert kind_of(plans, 1) is not kind
-
-
 @pytest.mark.parametrize("reason", ["the client", "the model"])
 def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) -> None:
     plans = Plans(lambda _: reason == "the model")
