@@ -15,7 +15,7 @@ from sm.build.graph_runner import session
 from sm.build.onnx_graph import Graph
 from sm.client.tasks.fill_mask import top_words
 from sm.errors import CommandError
-from tests.support.onnx_graphs import save_graph
+from tests.support.onnx_graphs import write_graph
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
 MASK = VOCABULARY.mask
@@ -30,17 +30,10 @@ def write_language_model(path: Path, opset: int = 17) -> Graph:
         values[..., 9] = values[..., 8]
         return helper.make_tensor(name, TensorProto.FLOAT, sizes, values.ravel())
 
-    nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["hidden"]),
-        helper.make_node("MatMul", ["hidden", "matrix"], ["product"]),
-        helper.make_node("Add", ["product", "bias"], ["logits"]),
-    ]
-    inputs = {"input_ids": (TensorProto.INT64, ["b", "s"])}
-    outputs = {"logits": (TensorProto.FLOAT, ["b", "s", 300])}
-    weights = (weight("table", 300, 12), weight("matrix", 12, 300), weight("bias", 300))
-    save_graph(path, nodes, inputs, outputs, weights)
-    model = onnx.load(path)
-    model.opset_import[0].version = opset
+    text = """(int64[b,s] input_ids) => (float[b,s,300] logits)
+        { hidden = Gather(table, input_ids) product = MatMul(hidden, matrix) logits = Add(product, bias) }"""
+    model = onnx.load(write_graph(path, text, opset).path)
+    model.graph.initializer.extend([weight("table", 300, 12), weight("matrix", 12, 300), weight("bias", 300)])
     onnx.save(model, path)
     return Graph.read(path)
 

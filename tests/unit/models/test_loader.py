@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,11 +32,9 @@ class LoaderSetup:
         self.repository.mkdir()
         self.records = LoadRecords(self.folder / "models.json")
 
-    def loader(self, namespaced: bool = True, room: MemoryRoom | None = None) -> Loader:
+    def loader(self, room: MemoryRoom | None = None) -> Loader:
         staging = Staging(self.repository, self.folder / "views")
-        return Loader(
-            self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced, room=room
-        )
+        return Loader(self.records, staging, self.triton, home=self.platform.home, room=room)
 
     def staged(self) -> list[str]:
         return sorted(path.name for path in self.repository.iterdir())
@@ -160,21 +157,13 @@ def test_a_new_load_replaces_a_half_done_one(setup: LoaderSetup) -> None:
     assert setup.staged() == ["one"]
 
 
-@dataclass
 class HangingTriton(RecordingControl):
-    """Loads of the model ``hangs`` do not end."""
+    """A load that does not end."""
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
         super().load(model)
-        if model == "hangs":
-            self.model_states[model] = "LOADING"
-            raise DeadlinePassed("it takes too long")
-        self.model_states[model] = "READY"
-
-    def unload(self, model: str) -> None:
-        super().unload(model)
-        assert self.model_states.get(model) != "LOADING", "Triton would wait for the load"
-        self.model_states[model] = "UNAVAILABLE"
+        self.model_states[model] = "LOADING"
+        raise DeadlinePassed("it takes too long")
 
 
 def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_removed(
@@ -183,11 +172,11 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_rem
     setup.triton = HangingTriton()
     loader = setup.loader()
     with pytest.raises(DeadlinePassed):
-        loader.load("hangs", setup.platform.write_flat("a", multiplying_model()))
+        loader.load("hangs", setup.platform.write_flat("a"))
+    assert setup.triton.calls == ["load hangs"], "Triton would wait for the load"
     setup.triton.model_states["hangs"] = "READY"
     loader.reap()
-    assert setup.triton.calls == ["load hangs", "unload hangs"]
-    assert setup.staged() == []
+    assert (setup.triton.calls, setup.staged()) == (["load hangs", "unload hangs"], [])
 
 
 @pytest.mark.parametrize("kind", ["gone", "file", "loop"])
