@@ -170,19 +170,10 @@ def staging(tmp_path: Path) -> Staging:
     return Staging(tmp_path / "repository", tmp_path / "views")
 
 
-@pytest.fixture
-def archive(platform: ArchiveFolder) -> Archive:
-    return read_archive(platform, platform.write_nested("hash", {"a": MODEL, "all": chain_config("a")}))
-
-
-@pytest.fixture
-def flat(platform: ArchiveFolder) -> Path:
-    return Path(platform.write_flat("flat"))
-
-
 def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
-    staging: Staging, flat: Path
+    staging: Staging, platform: ArchiveFolder
 ) -> None:
+    flat = Path(platform.write_flat("flat"))
     (flat / "config.pbtxt").write_text('name: "resnet"\n' + (flat / "config.pbtxt").read_text())
     view = staging.create_view(Archive.read(flat, flat), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
@@ -190,8 +181,9 @@ def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
 
 
 def test_a_model_whose_files_are_gone_is_not_complete(
-    staging: Staging, archive: Archive, tmp_path: Path
+    staging: Staging, platform: ArchiveFolder, tmp_path: Path
 ) -> None:
+    archive = read_archive(platform, platform.write_nested("hash", {"a": MODEL, "all": chain_config("a")}))
     staging.add(archive, {"a": "a", "all": "hash"})
     folder = tmp_path / "repository" / "a"
     staging.touch("a")

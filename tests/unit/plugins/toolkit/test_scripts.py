@@ -58,22 +58,21 @@ def test_each_function_may_take_the_context() -> None:
     assert answer_of_script(text) == (b"k=v model /opt/ml/model", "text/plain")
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("'text'", b"text"),
-        ("b'bytes'", b"bytes"),
-        ("bytearray(b'array')", b"array"),
-        ("{'a': [1]}", b'{"a": [1]}'),
-        ("None", b"null"),
-    ],
-)
-def test_the_output_of_a_script_is_sent_as_bytes(expression: str, expected: bytes) -> None:
+OUTPUTS = {
+    "'text'": b"text",
+    "b'bytes'": b"bytes",
+    "bytearray(b'a')": b"a",
+    "{'a': [1]}": b'{"a": [1]}',
+    "None": b"null",
+}
+
+
+@pytest.mark.parametrize("expression", OUTPUTS)
+def test_the_output_of_a_script_is_sent_as_bytes(expression: str) -> None:
     text = (
-        MODEL_FN
-        + f"def predict_fn(data, model): return 0\ndef output_fn(prediction, accept): return {expression}\n"
+        f"{MODEL_FN}def predict_fn(d, m): return 0\ndef output_fn(prediction, accept): return {expression}\n"
     )
-    assert answer_of_script(text) == (expected, "application/json")
+    assert answer_of_script(text) == (OUTPUTS[expression], "application/json")
 
 
 def test_pre_model_fn_and_model_warmup_fn_run_before_and_after_model_fn() -> None:
@@ -119,10 +118,10 @@ def test_a_script_gets_the_defaults_of_its_models_library(module: str, name: str
 
 
 class FakeTensor:
-    """A tensor that knows its device."""
+    """A tensor or a model that knows its device."""
 
-    def __init__(self, values: np.ndarray[Any, Any], device: str = "cpu") -> None:
-        self.values, self.device = values, device
+    def __init__(self, values: Any = None, device: str = "cpu") -> None:
+        self.values, self.device, self.evaluating = values, device, False
 
     def to(self, device: str) -> FakeTensor:
         return FakeTensor(self.values, device)
@@ -131,20 +130,11 @@ class FakeTensor:
         return self
 
     def cpu(self) -> FakeTensor:
-        return FakeTensor(self.values)
+        return self.to("cpu")
 
     def tolist(self) -> Any:
         assert self.device == "cpu"
         return self.values.tolist()
-
-
-class FakeModel:
-    def __init__(self) -> None:
-        self.device, self.evaluating = "cpu", False
-
-    def to(self, device: str) -> FakeModel:
-        self.device = device
-        return self
 
     def eval(self) -> None:
         self.evaluating = True
@@ -160,9 +150,9 @@ def test_on_a_gpu_model_and_tensors_are_moved_to_it(
 ) -> None:
     load_arguments: list[Any] = []
 
-    def jit_load(path: str, map_location: str) -> FakeModel:
+    def jit_load(path: str, map_location: str) -> FakeTensor:
         load_arguments[:] = [Path(path).name, map_location]
-        return FakeModel()
+        return FakeTensor()
 
     fake_torch: Any = ModuleType("torch")
     fake_torch.cuda = SimpleNamespace(is_available=lambda: True)
