@@ -18,7 +18,12 @@ def test_a_failed_call_is_logged_and_others_follow_until_the_poll_is_stopped(
     failure: Callable[[], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     polls = threading.Semaphore(0)
-    poll = Poll("the sweep", 0.001, lambda: (polls.release(), failure()))
+
+    def poll_once() -> None:
+        polls.release()
+        failure()
+
+    poll = Poll("the sweep", 0.001, poll_once)
     poll.start()
     assert all(polls.acquire(timeout=10) for _ in range(2))
     poll.stop()

@@ -58,8 +58,8 @@ def test_weights_beside_a_graph_go_with_it(tmp_path: Path, text: str, as_links: 
     (source / "blobs").mkdir(parents=True)
     served.mkdir()
     model = onnx.load(write_graph(source / "model.onnx", text).path)
-    options = {"size_threshold": 0, "convert_attribute": True}
-    onnx.save_model(model, source / "model.onnx", save_as_external_data=True, **options)
+    onnx.external_data_helper.convert_model_to_external_data(model, size_threshold=0, convert_attribute=True)
+    onnx.save_model(model, source / "model.onnx")
     # A folder of links, as the hub's cache is one.
     for file in [path for path in source.iterdir() if as_links and path.is_file()]:
         file.rename(source / "blobs" / file.name)

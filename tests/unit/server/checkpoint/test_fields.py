@@ -52,14 +52,14 @@ def fields_of_speech() -> Collection[str]:
 
 def fields_of_sound() -> Collection[str]:
     extractor: Any = Wav2Vec2FeatureExtractor()  # type: ignore[no-untyped-call]
-    return extractor.to_dict().keys() | vars(extractor).keys()
+    return {*extractor.to_dict(), *vars(extractor)}
 
 
 @pytest.mark.parametrize(
     ("read", "table"),
     [
         (lambda: PretrainedConfig().to_dict().keys() - {"model_type"}, CONFIG),
-        (fields_of_pipelines, CONFIG | GENERATION),
+        (fields_of_pipelines, {**CONFIG, **GENERATION}),
         (lambda: vars(GenerationConfig()).keys(), GENERATION),  # type: ignore[no-untyped-call]
         (fields_of_tokenizers, {**TOKENIZER, **dict.fromkeys(INTERNAL.split())}),
         (fields_of_speech, SPEECH),
@@ -67,7 +67,7 @@ def fields_of_sound() -> Collection[str]:
         *(
             (
                 getattr(transformers, f"{name}ImageProcessorPil").valid_kwargs.__annotations__.keys,
-                COMMON | processor.fields,
+                {**COMMON, **processor.fields},
             )
             for name, processor in PROCESSORS.items()
         ),
