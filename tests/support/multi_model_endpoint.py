@@ -52,8 +52,7 @@ class MultiModelEndpoint:
         return requests.get(f"{self.url}/models/{name}", timeout=10)
 
     def list_page(self, **query: Any) -> dict[str, Any]:
-        listed: dict[str, Any] = requests.get(f"{self.url}/models", params=query, timeout=10).json()
-        return listed
+        return dict(requests.get(f"{self.url}/models", params=query, timeout=10).json())
 
     def names(self) -> list[str]:
         return [row["modelName"] for row in self.list_page(limit=1000)["models"]]

@@ -74,19 +74,6 @@ def embedding(path: Path) -> Graph:
     )
 
 
-ONE_HOT = """(int32[b,4] ids) => (float[b,4,6] y)
-<int64[3] shape = {-1, 4, 1}, int32[1,1,6] numbers = {0, 1, 2, 3, 4, 5}> {
-    each = Reshape(ids, shape)
-    same = Equal(each, numbers)
-    y = Cast<to = 1>(same)
-}"""
-
-
-def one_hot(path: Path) -> Graph:
-    """ids [b, 4] to one-hot vectors [b, 4, 6], by comparison with 0 to 5 as exporters do it."""
-    return write_graph(path, ONE_HOT)
-
-
 def batch_sum(path: Path) -> Graph:
     """Declares a free batch dimension but sums over the batch, like a faulty export."""
     return write_graph(

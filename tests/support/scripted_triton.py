@@ -1,4 +1,4 @@
-"""A Triton that answers as a test says: over gRPC by ``h2``, which checks what callers send, and over HTTP."""
+"""A Triton that answers as a test says, over gRPC by ``h2``, which checks what callers send."""
 
 from __future__ import annotations
 
@@ -226,19 +226,3 @@ def h2_server(
     with socket_server(serve) as served.port:
         yield served
     assert not served.errors, served.errors
-
-
-@contextmanager
-def http_server(status: int, body: bytes) -> Iterator[int]:
-    """Answer every HTTP request with ``status`` and ``body`` until the block ends. Yields the port."""
-
-    def serve(connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            while head := [*iter(lambda: stream.readline().strip().lower(), b"")]:
-                size = next(line for line in head if line.startswith(b"content-length:"))
-                stream.read(int(size.partition(b":")[2]))
-                answer = f"HTTP/1.1 {status} Scripted\r\nContent-Length: {len(body)}\r\n\r\n"
-                connection.sendall(answer.encode() + body)
-
-    with socket_server(serve) as port:
-        yield port

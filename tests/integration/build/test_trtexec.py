@@ -17,7 +17,7 @@ from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.repository.plans import LOG
-from tests.support.fake_trtexec import OUTCOMES, write_fake_trtexec
+from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import plus_one
 
 
@@ -60,11 +60,21 @@ def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
     assert options <= set(json.loads(record.read_text()))
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in OUTCOMES if outcome != "works"])
-def test_fake_trtexec_after_each_failure_the_log_stays(
-    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        ("no GPU", "GPU"),
+        ("unsupported operator", "Frobnicate"),
+        ("out of memory", "--batch"),
+        ("killed", "SIGKILL"),
+        ("TensorRT 11", "--no-str"),
+        ("something else", "TopK_531"),
+    ],
+)
+def test_fake_trtexec_each_failure_names_its_cause_and_the_log_stays(
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, named: str
 ) -> None:
     write_fake_trtexec(tmp_path / "bin", outcome)
-    with pytest.raises(CommandError):
+    with pytest.raises(CommandError, match=named):
         builder.build(build_request)
     assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]

@@ -54,7 +54,7 @@ def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) 
     command_line = command_line_of(serving, **settings)
     assert f"--cache-config=local,size={64 * 2**20}" in command_line
     assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
-    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=1000000 is more than the memory"):
+    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=1000000"):
         command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "1000000"})
     command_line = command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "0"})
     assert not [argument for argument in command_line if argument.startswith("--cache")]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from tritonclient.grpc import service_pb2 as pb
+from werkzeug import Response
 
 from sm.errors import NotReady, TriremeError
 from sm.model_processes.answer_guard import AnswerGuard
@@ -15,7 +16,8 @@ from sm.triton.calls import Calls
 from sm.triton.channel import Channel
 from sm.triton.http_proxy import Request, Upstream
 from sm.triton.triton_errors import HTTP_CODES, Failed
-from tests.support.scripted_triton import Call, h2_server, http_server
+from tests.support.http_server import serving
+from tests.support.scripted_triton import Call, h2_server
 from tests.support.triton_words import SAID, Said
 
 pytestmark = pytest.mark.core
@@ -55,8 +57,8 @@ def over_a_stream(said: Said) -> type[TriremeError]:
 
 def over_http(said: Said) -> type[TriremeError]:
     body = json.dumps({"error": said.words}).encode()
-    with http_server(STATUSES.get(said.code, 500), body) as port:
-        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
+    with serving(lambda _: Response(body, STATUSES.get(said.code, 500))) as url:
+        upstream = Upstream(int(url.rpartition(":")[2]), TIMEOUT_S, Calls(AnswerGuard(None)))
         with contextlib.closing(upstream):
             try:
                 reply = upstream.send(Request("POST", "/v2/models/x/infer", b'{"inputs": []}'))
