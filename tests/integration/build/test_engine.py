@@ -17,7 +17,6 @@ from sm.build.build_request import BuildRequest
 from sm.build.model_builder import ModelBuilder
 from sm.build.model_config import GENERATED_MARK
 from sm.commands.progress import Progress
-from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -172,25 +171,3 @@ def test_an_edited_config_in_the_repository_is_kept_unchanged_and_the_difference
     builder.build(BuildRequest("tiny", "cpu", out, source))
     assert path.read_text() == edited
     assert "+  count: 5" in said.getvalue().splitlines()
-
-
-@pytest.mark.parametrize(
-    ("change", "batch"),
-    [
-        (('backend: "python"', 'backend: "tensorrt"'), None),
-        (("dims: 4", "dims: 5"), None),
-        (("", ""), (1, 2, 4)),
-    ],
-)
-def test_a_config_that_contradicts_the_build_stops_it_and_stays(
-    builder: ModelBuilder,
-    source: Path,
-    out: Path,
-    change: tuple[str, str],
-    batch: tuple[int, int, int] | None,
-) -> None:
-    path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    path.write_text(edited := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
-    with pytest.raises(CommandError):
-        builder.build(BuildRequest("tiny", "cpu", out, source, batch))
-    assert path.read_text() == edited

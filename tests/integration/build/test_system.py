@@ -39,13 +39,9 @@ def provide_output() -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(("user", "command"), [(1000, "sudo apt-get"), (0, "apt-get")])
-def test_what_is_not_installed_is_the_command_to_run_and_does_not_stop_set_up(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, user: int, command: str
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: user)
+def test_what_is_not_installed_does_not_stop_set_up(machine: Path) -> None:
     (machine / "apt-get").write_text("#!/bin/sh\nexit 1\n")
-    assert f" {command} install nginx-light" in provide_output()
+    assert "nginx-light" in provide_output()
 
 
 def test_root_gets_nginx_installed_without_starting_services(

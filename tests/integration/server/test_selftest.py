@@ -20,16 +20,6 @@ def run_sm_test(*options: str, folder: Path = HERE, **variables: str) -> subproc
     return run_sm("test", *options, cwd=folder, environment=variables)
 
 
-def test_the_three_clients_give_their_golden_answers(box: RunningBox) -> None:
-    completed = run_sm_test("--url", box.url)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert [line.split()[:2] for line in completed.stdout.splitlines()][:3] == [
-        ["bert_base", "equal"],
-        ["resnet", "equal"],
-        ["yolov5", "equal"],
-    ]
-
-
 def test_an_answer_that_differs_is_shown_and_the_exit_status_is_1(box: RunningBox, tmp_path: Path) -> None:
     client = tmp_path / "resnet"
     shutil.copytree(HERE / "clients" / "resnet", client)
@@ -46,25 +36,9 @@ def test_served_models_that_were_not_tested_are_listed(box: RunningBox, tmp_path
     shutil.rmtree(tmp_path / "yolov5" / "sample")
     completed = run_sm_test("--url", box.url, folder=tmp_path, TRIREME_CLIENTS=str(tmp_path))
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    tested, *untested = completed.stdout.splitlines()
-    assert tested.startswith("resnet     equal")
-    assert [line.split()[:2] for line in untested] == [
-        [name, "-"] for name in ("bert_base", "fragile", "slow", "yolov5")
-    ]
-
-
-def test_the_clients_of_this_folder_are_tested_too(box: RunningBox, tmp_path: Path) -> None:
-    (tmp_path / "none").mkdir()
-    shutil.copytree(HERE / "clients" / "resnet", tmp_path / "clients" / "resnet")
-    none = str(tmp_path / "none")
-    completed = run_sm_test("--url", box.url, folder=tmp_path, TRIREME_CLIENTS=none)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "resnet     equal" in completed.stdout
-    merged = run_sm(
-        "check-client", "--all", "--url", box.url, cwd=tmp_path, environment={"TRIREME_CLIENTS": none}
-    )
-    assert merged.returncode == 0, merged.stderr
-    assert "resnet     equal" in merged.stdout
+    rows = [line.split()[:2] for line in completed.stdout.splitlines()]
+    others = [[name, "-"] for name in ("bert_base", "fragile", "slow", "yolov5")]
+    assert rows == [["resnet", "equal"], *others]
 
 
 def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:
@@ -76,12 +50,6 @@ def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:
     (client_folder / "sample" / "golden.json").write_text("[4.0, 4.0, 4.0]")
     completed = run_sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "team       equal" in completed.stdout
-    assert "resnet     -" in completed.stdout
-
-
-def test_a_box_that_does_not_start_says_why(tmp_path: Path) -> None:
-    repository = write_team_repository(tmp_path / "model", "import no_such_module\n")
-    completed = run_sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
-    assert completed.returncode == 1
-    assert "team.py: line 1" in completed.stderr
+    assert {"team": "equal", "resnet": "-"}.items() <= dict(
+        line.split()[:2] for line in completed.stdout.splitlines()
+    ).items()

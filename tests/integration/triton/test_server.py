@@ -12,9 +12,8 @@ from sm.errors import StartError
 from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton import server
-from tests.support.boxes import wait_until
 from tests.support.plans import plan_manifest
-from tests.support.tritons import MODELS, TritonProcess, prepare_triton
+from tests.support.tritons import TritonProcess, prepare_triton
 
 
 def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
@@ -64,21 +63,6 @@ def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) 
     command_line = command_line_of(serving, **others)
     assert redis in command_line
     assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
-
-
-def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) -> None:
-    serving = prepare_triton(tmp_path, ["echo"])
-    broken = replace(MODELS["echo"], head="import no_such_module\n" + MODELS["echo"].head)
-    broken.write(serving.box.repository / "broken")
-    try:
-        serving.launch()
-        failures = wait_until(lambda: server.failures(serving.box.http_port), description="the failure")
-        assert list(failures) == ["broken"]
-        assert "No module named 'no_such_module'" in failures["broken"]
-        assert "\n" not in failures["broken"]
-        assert not server.is_healthy(serving.box.http_port)
-    finally:
-        serving.stop()
 
 
 def test_plans_that_bring_a_runtime_are_allowed_only_in_the_boxs_own_repository(tmp_path: Path) -> None:
