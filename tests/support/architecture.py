@@ -52,18 +52,8 @@ def diagram() -> str:
     """Mermaid, which GitHub draws, and a table with the subject of each package and module."""
     arrows = [f'    {user} -- "{purpose}" --> {used}' for user, used, purpose in RELATIONS]
     rows = [f"| `{module}` | {subject(module)} |" for layer in layers() for module in sorted(layer)]
-    return "\n".join(
-        [
-            "```mermaid",
-            "flowchart LR",
-            *arrows,
-            "```",
-            "",
-            "| from top to bottom | subject |",
-            "|---|---|",
-            *rows,
-        ]
-    )
+    head = ["", "| from top to bottom | subject |", "|---|---|"]
+    return "\n".join(["```mermaid", "flowchart LR", *arrows, "```", *head, *rows])
 
 
 def with_diagram(page: str) -> str:

@@ -23,7 +23,7 @@ OTHER_TASK = Field("without effect", "of a task that is not served here")
 GENERATED = Field("obeyed", "where text is generated and `generation_config.json` does not say it")
 
 #: ``config.json``: the fields of ``PretrainedConfig``, and of its classes those that more than the network reads.
-#: No field is refused, so the code has no table of it; a test sees which fields it reads.
+#: No field is refused, so the code has no table of it.
 CONFIG: Fields = {
     "_name_or_path": Field("without effect", "says where the file comes from"),
     "aggregation_labels": OTHER_TASK,

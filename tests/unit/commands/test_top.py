@@ -12,13 +12,20 @@ from sm.commands.top import show
 IDLE: dict[str, Any] = {"answers": {}, "p50_ms": None, "p95_ms": None, "p99_ms": None, "queue": 0}
 
 
-ROW = {"client": None, "engine": "", "versions": ["1"], "revision": "", "state": "ready", "source": "/models"}
+ROW: dict[str, Any] = {
+    "client": None,
+    "engine": "",
+    "versions": ["1"],
+    "revision": "",
+    "state": "ready",
+    "source": "/models",
+}
 ROW |= {"bytes": 0, "used": None, "reason": ""}
 
 
 def test_models_are_listed_the_last_used_first_and_the_header_says_why_the_box_is_not_ready() -> None:
     used = {"used": 86_400.0 * 20, "bytes": 5_100_000, "revision": "3f2a91bc", "engine": "openvino bf16"}
-    box = {
+    box: dict[str, Any] = {
         "at": 0,
         "ready": False,
         "reason": "[red]triton[/red] is restarting",

@@ -27,7 +27,7 @@ def box(tmp_path: Path) -> Box:
     for name, file in files.items():
         samples[name] = {file if file == "cat.png" else "payload.json": str(folder / file)}
     kinds = {"words": "text/plain", "cats": "image/png", "long": "audio/wav"}
-    row = {"client": "X", "description": "", "models": [], "load_error": None}
+    row: dict[str, object] = {"client": "X", "description": "", "models": [], "load_error": None}
     rows = [
         {**row, "name": name, "content_types": ["application/json", kinds.get(name, "text/csv")]}
         for name in samples
