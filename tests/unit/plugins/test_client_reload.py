@@ -62,24 +62,6 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(models: LiveModels
     assert models.infer() == "goodbye"
 
 
-def test_only_the_changed_client_is_reloaded(models: LiveModels) -> None:
-    write_client(models.folder, "unchanged", words="WORD = 1")
-    models.change(HELLO)
-    old_client, unchanged = models.client("other"), models.client("unchanged")
-    models.change(f"{HELLO}\n")
-    assert models.client("unchanged") is unchanged
-    assert models.client("other") is not old_client
-
-
-def test_a_broken_client_is_reported_under_each_of_its_names_and_not_listed(models: LiveModels) -> None:
-    models.change("import nothing_of_this_name")
-    for name in ("hello", "other"):
-        with pytest.raises(ClientFailed, match="nothing_of_this_name"):
-            models.use(name, None)
-    assert models.clients() == []
-    assert models.default("other") == "other"
-
-
 @pytest.mark.parametrize("indentation", ["    def setup(self):\n        ", ""], ids=["in setup", "in module"])
 def test_a_client_that_tries_to_exit_is_broken_until_the_next_change(
     indentation: str, models: LiveModels

@@ -46,16 +46,6 @@ def setup(tmp_path: Path) -> WatchedCertificate:
     return WatchedCertificate(tmp_path)
 
 
-def test_new_files_are_reloaded_once_at_the_second_poll(setup: WatchedCertificate) -> None:
-    setup.poll(5)
-    certificate_files.write(setup.folder)
-    setup.poll()
-    assert (setup.reloads, setup.log_levels) == (0, [])
-    setup.poll(4)
-    assert (setup.reloads, setup.log_levels) == (1, ["info"])
-    assert setup.served_certificate() == setup.files[0].read_bytes()
-
-
 def test_files_may_be_replaced_one_after_the_other(setup: WatchedCertificate) -> None:
     (setup.folder / "new").mkdir()
     certificate, key = certificate_files.write(setup.folder / "new")

@@ -11,8 +11,7 @@ import pybase64
 import pytest
 from PIL import Image
 
-from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
-from sm.errors import CommandError
+from sm.client.results import Boxes, Classes, Masks, ResultKind
 from trireme_tools.invoke import result_picture
 from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
@@ -74,25 +73,6 @@ def test_compressed_run_lengths_of_coco_are_decoded() -> None:
     lengths = [5010, 20, 80, 20, 80, 1000, 3, 13_787]
     # As pycocotools writes them.
     assert np.array_equal(decode_runs("bl4d0`200dn0cMc_<", 100, 200), decode_runs(lengths, 100, 200))
-
-
-@pytest.mark.parametrize(
-    ("kind", "result", "named"),
-    [
-        (Text(), "a text", "Text"),
-        (None, {"x": 1}, "client"),
-        (Boxes(), {"x": 1}, "boxes"),
-        (Boxes(), [{"label": "cat"}], "Boxes"),
-        (Classes(row="{score}:{label}"), ["none"], "'none'"),
-        (Masks(), [{"mask": {"size": [1, 2], "counts": [2]}}], "2 by 1"),
-        (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "mask"),
-    ],
-)
-def test_a_result_that_does_not_fit_its_kind_is_one_error(
-    kind: ResultKind | None, result: Any, named: str
-) -> None:
-    with pytest.raises(CommandError, match=named):
-        draw_result(kind, result, grey_png())
 
 
 def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result() -> None:
