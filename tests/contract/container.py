@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -83,22 +84,14 @@ class Container:
     def connect(self, timeout: float = 10) -> socket.socket:
         return socket.create_connection(self.address, timeout=timeout)
 
-    def missing(self, what: str) -> NoReturn:
-        """End the test: the container does not have ``what``."""
-        if self.complete:
-            pytest.fail(f"{LACKS}{what}")
-        pytest.skip(f"{LACKS}{what}")
-
-    def cannot_tell(self, why: str) -> NoReturn:
+    def cannot_tell(self, why: str, verdict: str = CANNOT_TELL) -> NoReturn:
         """End the test: whether the container keeps the promise cannot be found out, because of ``why``."""
-        if self.complete:
-            pytest.fail(f"{CANNOT_TELL}{why}")
-        pytest.skip(f"{CANNOT_TELL}{why}")
+        (pytest.fail if self.complete else pytest.skip)(f"{verdict}{why}")
 
     def expect(self, holds: object, what: str) -> None:
         """A promise beyond the platform's contract: the container is reported to lack it if it does not hold."""
         if not holds:
-            self.missing(what)
+            self.cannot_tell(what, LACKS)
 
     def error(self, response: requests.Response) -> dict[str, Any]:
         """The members of an error that is a JSON object; ends the test if it is not one."""
@@ -159,11 +152,9 @@ class Container:
 def ones(tensor: Mapping[str, Any]) -> dict[str, Any]:
     """The tensor as a JSON input filled with ones. Open dimensions get the size 1."""
     shape = [max(1, size) for size in tensor["shape"]]
-    count = 1
-    for size in shape:
-        count *= size
     value: object = {"BYTES": "1", "BOOL": True}.get(tensor["datatype"], 1)
-    return {"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": [value] * count}
+    data = [value] * math.prod(shape)
+    return {"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": data}
 
 
 def read_json(response: requests.Response) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from typing import Any
 
 import pytest
 
@@ -26,11 +28,16 @@ def lines(container: Container) -> list[bytes]:
 
 
 def is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        return json.loads(line) is not ...
+    return False
+
+
+@pytest.fixture
+def parameters(container: Container) -> Any:
+    response = container.request("GET", "/execution-parameters")
+    container.expect(response.status_code == 200, f"/execution-parameters is {response.status_code}")
+    return read_json(response)
 
 
 def send_lines(container: Container, lines: list[bytes]) -> list[bytes]:
@@ -43,10 +50,7 @@ def send_lines(container: Container, lines: list[bytes]) -> list[bytes]:
     return response.content.strip().split(b"\n")
 
 
-def test_execution_parameters_are_within_the_platforms_limits(container: Container) -> None:
-    response = container.request("GET", "/execution-parameters")
-    container.expect(response.status_code == 200, f"/execution-parameters is {response.status_code}")
-    parameters = read_json(response)
+def test_execution_parameters_are_within_the_platforms_limits(container: Container, parameters: Any) -> None:
     assert parameters["MaxConcurrentTransforms"] > 0
     assert parameters["BatchStrategy"] in ("SINGLE_RECORD", "MULTI_RECORD")
     assert parameters["MaxPayloadInMB"] >= 0
@@ -54,10 +58,8 @@ def test_execution_parameters_are_within_the_platforms_limits(container: Contain
     assert parameters["MaxConcurrentTransforms"] * parameters["MaxPayloadInMB"] <= 100
 
 
-def test_a_body_of_the_stated_payload_limit_is_not_a_413(container: Container) -> None:
-    response = container.request("GET", "/execution-parameters")
-    container.expect(response.status_code == 200, f"/execution-parameters is {response.status_code}")
-    body = b" " * int(response.json()["MaxPayloadInMB"] * 2**20)
+def test_a_body_of_the_stated_payload_limit_is_not_a_413(container: Container, parameters: Any) -> None:
+    body = b" " * int(parameters["MaxPayloadInMB"] * 2**20)
     assert container.invoke(ModelRequest(body)).status_code != 413
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .container import Container, ModelRequest, assert_refused
+from .container import Container, ModelRequest
 
 pytestmark = pytest.mark.modes("single")
 
@@ -19,14 +19,8 @@ def runtime(container: Container) -> Any:
     config = pytest.importorskip("botocore.config").Config(retries={"max_attempts": 0})
     probe = container.request("POST", "/endpoints/mine/invocations", data=b"{")
     container.expect(probe.status_code == 424, "/endpoints/<name>/invocations is not there")
-    return boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=container.url,
-        region_name="eu-west-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=config,
-    )
+    keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "eu-west-1"}
+    return boto3.client("sagemaker-runtime", endpoint_url=container.url, config=config, **keys)
 
 
 @pytest.fixture
@@ -82,7 +76,3 @@ def test_an_error_before_a_stream_is_a_model_error(streaming_runtime: Any, conta
             EndpointName="mine", Body=b"{", ContentType="application/json"
         )
     assert 400 <= excinfo.value.response["OriginalStatusCode"] < 500
-
-
-def test_get_is_refused(runtime: Any, container: Container) -> None:
-    assert_refused(container.request("GET", "/endpoints/mine/invocations"))

@@ -10,12 +10,8 @@ pytestmark = pytest.mark.modes("single", "batch")
 CALLER_VALUE = "a-mark-of-the-caller-7f3a"
 #: Every header that the platform sends, without its prefix.
 PLATFORM_HEADERS = (
-    "Custom-Attributes",
-    "Target-Variant",
-    "Target-Container-Hostname",
-    "Inference-Id",
-    "Enable-Explanations",
-    "Inference-Component",
+    *("Custom-Attributes", "Target-Variant", "Target-Container-Hostname"),
+    *("Inference-Id", "Enable-Explanations", "Inference-Component"),
 )
 
 

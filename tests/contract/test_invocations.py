@@ -28,10 +28,7 @@ def test_another_method_is_a_405(container: Container, method: str) -> None:
     response = container.request(method, "/invocations")
     container.expect(response.status_code == 405, f"{method} /invocations is {response.status_code}")
     assert_not_html(response)
-    container.expect(
-        container.error(response).get("error") == "Method Not Allowed",
-        "the error is not 'Method Not Allowed'",
-    )
+    container.expect(container.error(response).get("error") == "Method Not Allowed", "it has another error")
 
 
 @pytest.mark.parametrize("body", MALFORMED_BODIES, ids=range(len(MALFORMED_BODIES)))
@@ -66,9 +63,8 @@ def test_an_unknown_path_is_a_404_in_json(container: Container) -> None:
 def test_every_error_has_one_shape(container: Container, method: str, path: str, body: bytes) -> None:
     answer = container.request(method, path, data=body, headers={"Content-Type": JSON})
     members = container.error(answer)
-    expected_types = {"error": str, "code": str, "request_id": str}
-    for name, expected_type in expected_types.items():
-        container.expect(isinstance(members.get(name), expected_type), f"the error has no {name}")
+    for name in ("error", "code", "request_id"):
+        container.expect(isinstance(members.get(name), str), f"the error has no {name}")
 
 
 def test_a_dispatch_request_for_an_unknown_model_is_a_404_that_names_it(container: Container) -> None:

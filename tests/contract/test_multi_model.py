@@ -113,10 +113,9 @@ def test_the_target_model_header_does_not_change_a_models_name(
 ) -> None:
     target = "folder/a-name_of.the-caller.tar.gz"
     with loaded_archives(container, archive, **{f"{PREFIX}Target-Model": target}):
+        headers = {f"{PREFIX}Target-Model": target}
         response = container.post(
-            f"/models/{archive.name}/invoke",
-            container.accepted_request(),
-            headers={f"{PREFIX}Target-Model": target},
+            f"/models/{archive.name}/invoke", container.accepted_request(), headers=headers
         )
         assert response.status_code == 200, response.text[:500]
         assert [row["modelName"] for row in list_models(container)] == [archive.name]
@@ -146,21 +145,20 @@ def test_an_unloaded_model_is_gone_and_can_be_loaded_again(container: Container,
         assert invoke(container, archive.name).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "", b""),
-        ("DELETE", "", b""),
-        ("POST", "/invoke", b'{"inputs": []}'),
-        ("POST", "/invoke", b"?"),
-    ],
-)
+CALLS = [
+    ("GET", "", b""),
+    ("DELETE", "", b""),
+    ("POST", "/invoke", b'{"inputs": []}'),
+    ("POST", "/invoke", b"?"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CALLS)
 def test_every_request_for_a_model_that_is_not_loaded_is_a_404(
     container: Container, method: str, path: str, body: bytes
 ) -> None:
-    response = container.request(
-        method, f"/models/{UNKNOWN_MODEL}{path}", data=body, headers={"Content-Type": JSON}
-    )
+    headers = {"Content-Type": JSON}
+    response = container.request(method, f"/models/{UNKNOWN_MODEL}{path}", data=body, headers=headers)
     assert response.status_code == 404
     assert_refused(response)
 
@@ -227,14 +225,14 @@ def test_a_model_stays_invocable_while_another_is_loaded_and_unloaded(
     if len(container.archives) < 2:
         container.cannot_tell("this needs two archives")
     invoked, changing = container.archives[:2]
+
+    def load_and_unload() -> None:
+        for _ in range(2):
+            with loaded_archives(container, changing):
+                assert invoke(container, changing.name).status_code == 200
+
     with loaded_archives(container, invoked), ThreadPoolExecutor(2) as callers:
-        changes = callers.submit(load_and_unload, container, changing)
+        changes = callers.submit(load_and_unload)
         while not changes.done():
             assert invoke(container, invoked.name).status_code == 200
         changes.result()
-
-
-def load_and_unload(container: Container, archive: Archive) -> None:
-    for _ in range(2):
-        with loaded_archives(container, archive):
-            assert invoke(container, archive.name).status_code == 200

@@ -14,8 +14,7 @@ pytestmark = pytest.mark.modes("single")
 SESSION_HEADER = f"{PREFIX}Session-Id"
 NEW_SESSION_HEADER, CLOSED_SESSION_HEADER = f"{PREFIX}New-Session-Id", f"{PREFIX}Closed-Session-Id"
 NEW_SESSION, CLOSE_SESSION = (
-    ModelRequest(b'{"requestType":"NEW_SESSION"}'),
-    ModelRequest(b'{"requestType":"CLOSE"}'),
+    ModelRequest(f'{{"requestType":"{kind}"}}'.encode()) for kind in ("NEW_SESSION", "CLOSE")
 )
 UNKNOWN_SESSION = "00000000-0000-0000-0000-000000000000"
 
@@ -50,19 +49,19 @@ def test_a_new_session_is_named_in_both_headers(container: Container, new_sessio
 def test_an_open_session_is_served_again_and_again(
     container: Container, new_session: requests.Response
 ) -> None:
+    headers = {SESSION_HEADER: session_id(new_session)}
     for _ in range(10):
-        response = container.invoke(
-            container.accepted_request(), headers={SESSION_HEADER: session_id(new_session)}
-        )
+        response = container.invoke(container.accepted_request(), headers=headers)
         assert response.status_code == 200, response.text[:500]
 
 
 def test_closing_a_session_names_it_and_ends_it(container: Container, new_session: requests.Response) -> None:
-    response = container.invoke(CLOSE_SESSION, headers={SESSION_HEADER: session_id(new_session)})
+    headers = {SESSION_HEADER: session_id(new_session)}
+    response = container.invoke(CLOSE_SESSION, headers=headers)
     assert response.status_code == 200
     assert response.headers[CLOSED_SESSION_HEADER] == session_id(new_session)
     for request in (CLOSE_SESSION, container.accepted_request()):
-        assert_refused(container.invoke(request, headers={SESSION_HEADER: session_id(new_session)}))
+        assert_refused(container.invoke(request, headers=headers))
 
 
 def test_every_session_has_an_id_of_its_own(container: Container, new_session: requests.Response) -> None:

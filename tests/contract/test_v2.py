@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import requests
 
 from .container import (
     JSON,
@@ -104,19 +105,24 @@ def test_a_wrong_tensor_is_refused_on_invocations(container: Container, tensors:
         assert_refused(container.invoke(container.with_target_model(ModelRequest(body))))
 
 
-def test_generate_takes_a_flat_body(container: Container, model: str, tensors: dict[str, Any]) -> None:
-    response = container.request("POST", f"/v2/models/{model}/generate", json=generate_body(tensors))
+def generate(container: Container, verb: str, tensors: dict[str, Any]) -> requests.Response:
+    """Send the tensors as a body for ``generate``."""
+    rows = tensors["inputs"]
+    body = {row["name"]: row["data"] if len(row["data"]) > 1 else row["data"][0] for row in rows}
+    response = container.request("POST", f"/v2/models/{container.v2_model}/{verb}", json=body)
     if response.status_code == 400:
-        container.cannot_tell(f"{model} is not for generate: {response.text[:80]}")
-    assert read_json(response)["model_name"] == model
+        container.cannot_tell(f"{container.v2_model} is not for generate: {response.text[:80]}")
+    return response
+
+
+def test_generate_takes_a_flat_body(container: Container, model: str, tensors: dict[str, Any]) -> None:
+    assert read_json(generate(container, "generate", tensors))["model_name"] == model
 
 
 def test_generate_stream_sends_server_sent_events(
     container: Container, model: str, tensors: dict[str, Any]
 ) -> None:
-    response = container.request("POST", f"/v2/models/{model}/generate_stream", json=generate_body(tensors))
-    if response.status_code == 400:
-        container.cannot_tell(f"{model} is not for generate: {response.text[:80]}")
+    response = generate(container, "generate_stream", tensors)
     assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     *events, end = response.text.split("\n\n")
     assert end == ""
@@ -147,8 +153,3 @@ def test_a_path_that_triton_lacks_is_a_404_in_json(container: Container, model: 
     assert response.status_code == 404
     assert_not_html(response)
     container.expect(JSON in response.headers.get("Content-Type", ""), "the 404 is not JSON")
-
-
-def generate_body(tensors: dict[str, Any]) -> dict[str, Any]:
-    """The tensors as a body for ``generate``."""
-    return {row["name"]: row["data"] if len(row["data"]) > 1 else row["data"][0] for row in tensors["inputs"]}

@@ -6,9 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +19,12 @@ from sm.client.base import Client
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import Payload
 from sm.client.results import Boxes, Encoded, Masks, Picture, Table, TableRows
-from sm.errors import (
-    BadInput,
-    ClientFailed,
-    NotAcceptable,
-    TriremeError,
-)
+from sm.errors import BadInput, ClientFailed, NotAcceptable, TriremeError
 from sm.http.messages import Answer
 from sm.invocation import Invocation
-from sm.router.answers import EncodedRecord, encode_failure, encode_record, record_encoder, write, write_list
+from sm.router.answers import EncodedRecord, encode_failure, record_encoder, write, write_list
 from sm.router.classify import DispatchRequest, choose_list_accept
+from tests.support.client_sources import EmptyTriton
 
 
 class AnyClient(Client):
@@ -39,26 +33,8 @@ class AnyClient(Client):
 
 
 def request(**fields: Any) -> DispatchRequest:
-    client = AnyClient(None, Path(), Path())  # type: ignore[arg-type]
+    client = AnyClient(EmptyTriton(), Path(), Path())
     return DispatchRequest(**{"model": "m", "records": [1], "client": client, **fields})
-
-
-def write_all(list_request: DispatchRequest, *results: object) -> Answer:
-    """Encode the results of a list."""
-    encode = partial(encode_record, "m")
-    return write_list(list_request, map(failures_too(encode), results), Invocation(math.inf))
-
-
-def failures_too(encode: Callable[[object], EncodedRecord]) -> Callable[[object], EncodedRecord]:
-    def encode_or_fail(result: object) -> EncodedRecord:
-        try:
-            if isinstance(result, TriremeError):
-                raise result
-            return encode(result)
-        except TriremeError as error:
-            return encode_failure(error)
-
-    return encode_or_fail
 
 
 def test_a_dataclass_is_sent_with_its_public_fields_and_its_pictures() -> None:
@@ -138,7 +114,14 @@ def write_list_for(accept: str, *results: object) -> Answer:
     asked = request(many=True, records=[*results], accept_header=accept)
     asked.accept = choose_list_accept(accept, "application/json", asked.client)
     encode = record_encoder(asked)
-    return write_list(asked, map(failures_too(encode), results), Invocation(math.inf))
+
+    def encode_or_fail(result: object) -> EncodedRecord:
+        try:
+            return encode_failure(result) if isinstance(result, TriremeError) else encode(result)
+        except TriremeError as error:
+            return encode_failure(error)
+
+    return write_list(asked, map(encode_or_fail, results), Invocation(math.inf))
 
 
 def test_a_list_is_sent_as_the_caller_accepts_it() -> None:
@@ -178,8 +161,7 @@ def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
 
 
 def test_json_lines_have_one_line_per_record() -> None:
-    answer = write_all(request(many=True, records=[1, 2], accept="application/jsonlines"), [1], [2])
-    assert answer.read() == b"[1]\n[2]"
+    assert write_list_for("application/jsonlines", [1], [2]).read() == b"[1]\n[2]"
 
 
 def test_an_answer_that_the_client_encoded_is_sent_as_it_is() -> None:
@@ -191,5 +173,5 @@ def test_the_error_for_bytes_in_a_result_names_their_position() -> None:
     result = {"label": np.array([b"cat"], object)}
     with pytest.raises(ClientFailed, match=r"result\.label\[0\]") as caught:
         write(request(), result)
-    results = json.loads(write_all(request(many=True, records=[1, 2]), result, 1).read())["result"]
+    results = json.loads(write_list_for("", result, 1).read())["result"]
     assert results == [{"error": caught.value.sentence, "code": "client_failed"}, 1]

@@ -18,7 +18,6 @@ from sm.errors import StartError
 from sm.http.messages import PNG, Answer
 from sm.models.found_clients import FoundLoader, models_of
 from sm.models.table import Models
-from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import Found
 from sm.router.capture import (
     MAX_EVENT_BYTES,
@@ -29,6 +28,7 @@ from sm.router.capture import (
 )
 from sm.router.classify import Message
 from sm.settings import Settings
+from tests.support.client_sources import EmptyTriton
 from tests.support.series import value
 
 LINE = re.compile(r"m/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.jsonl")
@@ -49,13 +49,9 @@ class Careful(Plain):
 
 
 class Files(dict[str, bytes]):
-    """Stores files in memory, or raises."""
-
-    error: Exception | None = None
+    """Stores files in memory."""
 
     def write(self, name: str, content: bytes) -> None:
-        if self.error:
-            raise self.error
         self[name] = content
 
     def lines(self) -> list[dict[str, Any]]:
@@ -67,9 +63,7 @@ def files() -> Files:
     return Files()
 
 
-def client_of(kind: type[Client]) -> Client:
-    no_triton: Any = None
-    return kind(no_triton, Path(), Path())
+PLAIN, CAREFUL = (kind(EmptyTriton(), Path(), Path()) for kind in (Plain, Careful))
 
 
 def capture_into(write: Callable[[str, bytes], object], *clients: Client, **options: Any) -> Capture:
@@ -90,7 +84,7 @@ def dropped() -> Iterator[Callable[[str], float]]:
 
 def test_an_invocation_is_one_line_as_sagemaker_writes_it(files: Files) -> None:
     capture = capture_into(files.write)
-    capture.offer("m", message(b'{"a": 1}'), Answer(b'{"b":2}'), client_of(Plain))
+    capture.offer("m", message(b'{"a": 1}'), Answer(b'{"b":2}'), PLAIN)
     capture.flush()
     (name,) = files
     assert LINE.fullmatch(name)
@@ -136,10 +130,9 @@ def test_the_sample_is_by_percent_and_by_model(files: Files) -> None:
 
 
 def test_a_client_redacts_what_is_kept_or_keeps_nothing(files: Files) -> None:
-    client = client_of(Careful)
-    capture = capture_into(files.write, client)
+    capture = capture_into(files.write, CAREFUL)
     for body in (b'{"name": "Ada"}', b'{"name": "Bo", "secret": true}'):
-        capture.offer("m", message(body), Answer(b'{"result": "Ada"}'), client)
+        capture.offer("m", message(body), Answer(b'{"result": "Ada"}'), CAREFUL)
     capture.flush()
     (line,) = files.lines()
     assert json.loads(line["captureData"]["endpointInput"]["data"]) == {"name": 3}
@@ -150,10 +143,9 @@ def test_a_client_redacts_what_is_kept_or_keeps_nothing(files: Files) -> None:
 def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
     files: Files, dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = client_of(Careful)
-    capture = capture_into(files.write, client_of(Plain), client)
-    capture.offer("m", message(b'{"Ada": 1}'), Answer(b"{}"), client)
-    capture.offer("m", message(b"Ada", PNG), Answer(b"{}"), client)
+    capture = capture_into(files.write, PLAIN, CAREFUL)
+    capture.offer("m", message(b'{"Ada": 1}'), Answer(b"{}"), CAREFUL)
+    capture.offer("m", message(b"Ada", PNG), Answer(b"{}"), CAREFUL)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)  # past it
     capture.flush()
     assert (files, dropped("redact")) == ({}, 3)
@@ -163,16 +155,11 @@ def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
     files: Files, dropped: Callable[[str], float]
 ) -> None:
-    class Archives(FoundLoader):
-        def load(self, *_: object) -> bool:
-            pytest.fail("loads an archive")
-
-        def create(self, *_: object) -> UncheckedClient:
-            pytest.fail("makes an archive's client")
-
-    capture = Capture(files.write, {}, Models(Archives(Found({}))), only_clients=True)
+    loader = FoundLoader(Found({}))
+    vars(loader).update(dict.fromkeys(("load", "create"), pytest.fail))
+    capture = Capture(files.write, {}, Models(loader), only_clients=True)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
-    capture.offer("m", message(b"{}"), Answer(b"{}"), client_of(Plain))
+    capture.offer("m", message(b"{}"), Answer(b"{}"), PLAIN)
     capture.flush()
     assert (len(files.lines()), dropped("redact")) == (1, 1)
 

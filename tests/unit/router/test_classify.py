@@ -12,7 +12,7 @@ from sm.client.base import Client
 from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, ImagePayload, Payload, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
-from sm.http.messages import BINARY, JSON_LINES
+from sm.http.messages import BINARY, JSON_LINES, OCTET_STREAM
 from sm.models.found_clients import models_of
 from sm.models.table import Models
 from sm.router.classify import (
@@ -26,22 +26,14 @@ from sm.router.classify import (
     SessionCommand,
     TritonRequest,
 )
+from tests.support.client_sources import EmptyTriton
 
 SESSION = "x-amzn-sagemaker-session-id"
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 TARGET = "x-amzn-sagemaker-target-model"
 
 
-class PictureClient(Client):
-    payload = ImagePayload
-
-    def inference(self, payload: Payload) -> object:
-        return None
-
-
-class ScriptClient(Client):
-    payload = BodyPayload
-
+class Nothing(Client):
     def inference(self, payload: Payload) -> object:
         return None
 
@@ -60,9 +52,11 @@ class OneOpenSession(Sessions):
 
 
 def models() -> Models:
-    # No Triton: nothing is inferred here.
-    names = {"pictures": PictureClient, "other": PictureClient, "script": ScriptClient}
-    clients = {name: kind(None, Path(), Path()) for name, kind in names.items()}  # type: ignore[arg-type]
+    clients: dict[str, Any] = {
+        name: Nothing(EmptyTriton(), Path(), Path()) for name in ("pictures", "other", "script")
+    }
+    for name, client in clients.items():
+        client.payload = BodyPayload if name == "script" else ImagePayload
     return models_of(clients, models=("pictures", "plain"))
 
 
@@ -92,6 +86,9 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
 
 JSON, JPEG = "application/json", "image/jpeg"
 GENERATE, SCRIPT = {"inference_type": "generate"}, {"default_model": "script"}
+GZIP = {"headers": {"content-encoding": "gzip"}}
+#: A dispatch request that names a model; of another type it is told the right one.
+NAMED = b'{"modelname":"pictures","payload":"x"}'
 
 
 def dispatch(record: object, model: str = "pictures") -> tuple[object, ...]:
@@ -158,6 +155,11 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         (b'{"requestType":"CLOSE"}', "text/x", in_session("any"), (SessionCommand,)),
         (b'{"requestType":"NEW_SESSION"}', "text/x", in_session("NEW_SESSION"), (SessionCommand,)),
         (b'{"requestType":"CLOSE"}', JSON, GENERATE, OF_GENERATE),
+        # Triton and scripts read compressed bodies; utf-8 is not a compression, so the header is ignored.
+        (b"\x1f\x8b", JSON, {**GZIP, "default_model": "plain"}, (TritonRequest, "plain", "infer")),
+        (b"\x1f\x8b", f"{BINARY};json-header-size=0", GZIP, OF_TRITON),
+        (b"\x1f\x8b", JSON, {**GZIP, **SCRIPT}, dispatch("raw", "script")),
+        (b'{"payload":1}', JSON, {"headers": {"content-encoding": "utf-8"}}, dispatch(1)),
     ],
 )
 def test_a_message_becomes_one_type_of_request(
@@ -182,6 +184,19 @@ def test_a_message_becomes_one_type_of_request(
         (b"{", JSON, in_session("gone"), BadInput),
         (b"{}", JSON, in_session("NEW_SESSION"), BadInput),
         (b'{"requestType":"X"}', "a/b", in_session("open"), BadInput),
+        *((b"\x1f\x8b", kind, GZIP, UnsupportedType) for kind in (JSON, JPEG, "application/octet-stream")),
+        *(
+            (b"\x1f", JSON, {"headers": {"content-encoding": kind}}, UnsupportedType)
+            for kind in (" GZIP", "br")
+        ),
+        *(
+            (NAMED, kind, {}, UnsupportedType)
+            for kind in ("application/x-www-form-urlencoded", "text/html", "*/*")
+        ),
+        *(
+            (NAMED, OCTET_STREAM, {"default_model": name}, UnsupportedType)
+            for name in ("", "pictures", "plain")
+        ),
     ],
 )
 def test_a_message_that_is_no_valid_request_is_refused(
@@ -250,28 +265,3 @@ def test_custom_attributes_name_the_model_if_the_body_does_not() -> None:
     )
     assert isinstance(request, TritonRequest)
     assert (request.model, request.version) == ("plain", "3")
-
-
-@pytest.mark.parametrize("default_model", ["", "pictures", "plain"])
-def test_a_dispatch_request_of_another_content_type_is_told_the_right_one(default_model: str) -> None:
-    for content_type in ("application/x-www-form-urlencoded", "application/octet-stream", "text/html", "*/*"):
-        with pytest.raises(UnsupportedType, match=JSON):
-            classify(b'{"modelname":"pictures","payload":"x"}', content_type, default_model=default_model)
-
-
-@pytest.mark.parametrize("content_type", [JSON, JPEG, "application/octet-stream"])
-@pytest.mark.parametrize("encoding", ["gzip", " GZIP", "br"])
-def test_a_compressed_body_is_refused(content_type: str, encoding: str) -> None:
-    with pytest.raises(UnsupportedType):
-        classify(b"\x1f\x8b", content_type, {"content-encoding": encoding})
-
-
-def test_a_compressed_body_for_triton_or_a_script_is_passed_on_unchanged() -> None:
-    compressed_headers = {"content-encoding": "gzip"}
-    assert isinstance(classify(b"\x1f\x8b", headers=compressed_headers, default_model="plain"), TritonRequest)
-    assert isinstance(
-        classify(b"\x1f\x8b", f"{BINARY};json-header-size=0", compressed_headers), TritonRequest
-    )
-    assert summary(classify(b"\x1f\x8b", headers=compressed_headers, default_model="script"))[2] == "raw"
-    # utf-8 is not a compression, so the header is ignored.
-    assert isinstance(classify(b'{"payload":1}', headers={"content-encoding": "utf-8"}), DispatchRequest)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -28,6 +28,7 @@ from sm.invocation import Invocation, current, running
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
 from sm.router.records import OrderedMap, run_records
+from tests.support.client_sources import EmptyTriton
 from tests.support.hostile_pictures import encode
 
 
@@ -44,13 +45,19 @@ class EchoClient(Client):
     payload = EchoPayload
 
     def inference(self, payload: EchoPayload) -> object:
-        if payload.text == "raise":
-            raise RuntimeError("secret detail")
         if payload.text == "wrong":
             raise WrongPayload("payload.text: is wrong", field="payload.text")
-        if payload.text == "memory":
-            raise MemoryError
+        if payload.text in ERRORS:
+            raise ERRORS[payload.text]
         return payload.text * payload.parameters.times
+
+
+ERRORS: dict[str, BaseException] = {
+    "memory": MemoryError(),
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+    "cancel": asyncio.CancelledError(),
+}
 
 
 class BatchEchoClient(EchoClient):
@@ -65,30 +72,8 @@ class BatchEchoClient(EchoClient):
         return [self.inference(payload) for payload in payloads]
 
 
-class SumClient(Client):
-    """Takes an object with numbers; has no parameters."""
-
-    class Numbers(Payload):
-        numbers: list[int]
-
-    payload = Numbers
-
-    def inference(self, payload: Any) -> object:
-        return sum(payload.numbers)
-
-
-class ImageShapeClient(Client):
-    payload = ImagePayload
-
-    def inference(self, payload: ImagePayload) -> object:
-        return payload.pixels.shape
-
-
-class TensorSumClient(Client):
-    payload = TensorPayload
-
-    def inference(self, payload: TensorPayload) -> object:
-        return payload.array.sum()
+class Numbers(Payload):
+    numbers: list[int]
 
 
 class AnyFile(Payload):
@@ -98,64 +83,43 @@ class AnyFile(Payload):
     content: Base64Bytes
 
 
-PIXEL = {"image": encode(Image.new("RGB", (1, 1)), "PNG")}
+def simple(payload: type[Payload], answer: Callable[[Any], object]) -> type[Client]:
+    return type("Simple", (Client,), {"payload": payload, "inference": lambda _, payload: answer(payload)})
 
 
-class Dispatcher(NamedTuple):
-    """Some clients, and the threads that run their records."""
-
-    clients: Mapping[str, Client]
-    runner: OrderedMap
-
-
-class FileSizeClient(Client):
-    payload = AnyFile
-
-    def inference(self, payload: AnyFile) -> object:
-        return len(payload.content)
+KINDS: dict[str, type[Client]] = {
+    "echo": EchoClient,
+    "batch": BatchEchoClient,
+    "plain": simple(Numbers, lambda payload: sum(payload.numbers)),
+    "look": simple(ImagePayload, lambda payload: payload.pixels.shape),
+    "tensor": simple(TensorPayload, lambda payload: payload.array.sum()),
+    "weigh": simple(AnyFile, lambda payload: len(payload.content)),
+}
+CLIENTS: dict[str, Any] = {name: kind(EmptyTriton(), Path(), Path()) for name, kind in KINDS.items()}
+for each, made in CLIENTS.items():
+    made.name = each
+    made.setup()
 
 
 @pytest.fixture(scope="module")
-def dispatcher() -> Iterator[Dispatcher]:
-    client_classes: dict[str, type[Client]] = {
-        "echo": EchoClient,
-        "batch": BatchEchoClient,
-        "plain": SumClient,
-        "look": ImageShapeClient,
-    }
-    client_classes |= {"tensor": TensorSumClient, "weigh": FileSizeClient}
-    clients: dict[str, Client] = {}
-    for name, client_class in client_classes.items():
-        # These clients never call Triton.
-        clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
-        clients[name].name = name
-        clients[name].setup()
+def threads() -> Iterator[OrderedMap]:
     with ThreadPoolExecutor(4) as pool:
-        yield Dispatcher(clients, OrderedMap(pool, 4))
+        yield OrderedMap(pool, 4)
 
 
-def as_it_is(result: object) -> object:
-    return result
-
-
-def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:
+def run(threads: OrderedMap, model: str, *records: object, **fields: Any) -> list[Any]:
     """Run one request with these records; return their results."""
-    client = dispatcher.clients[model]
-    request = DispatchRequest(model, records, len(records) > 1, client=client, **fields)
+    request = DispatchRequest(model, records, len(records) > 1, client=CLIENTS[model], **fields)
     invocation = current() or Invocation(math.inf)
     if request.many:
-        return list(run_records(request, invocation, as_it_is, as_it_is, dispatcher.runner))
+        return list(run_records(request, invocation, lambda result: result, lambda error: error, threads))
     try:
         return [run_record(request, invocation)]
     except TriremeError as error:
         return [error]
 
 
-def only_error(results: list[object]) -> TriremeError:
-    """Return the error that is the only result."""
-    assert len(results) == 1
-    assert isinstance(results[0], TriremeError)
-    return results[0]
+PIXEL = {"image": encode(Image.new("RGB", (1, 1)), "PNG")}
 
 
 @pytest.mark.parametrize(
@@ -163,33 +127,17 @@ def only_error(results: list[object]) -> TriremeError:
     [
         ("echo", ("a", {"txt": "b"}, "c"), "payload[1].text"),
         ("echo", ("a", {"text": "wrong"}, "c"), "payload[1].text"),
+        ("batch", ("a", {"text": "wrong"}, "c"), "payload[1].text"),
         ("look", (PIXEL, {"image": "not base64!"}, PIXEL), "payload[1].image"),
     ],
 )
 def test_records_are_answered_in_order_and_only_a_bad_one_fails(
-    dispatcher: Dispatcher, model: str, records: tuple[object, ...], field: str
+    threads: OrderedMap, model: str, records: tuple[object, ...], field: str
 ) -> None:
-    first, second, third = run(dispatcher, model, *records)
-    assert not isinstance(first, TriremeError)
-    assert not isinstance(third, TriremeError)
+    first, second, third = run(threads, model, *records)
+    assert [first, third] == ([(1, 1, 3)] * 2 if model == "look" else ["a", "c"])
     assert isinstance(second, BadInput | WrongPayload)
     assert second.details["field"] == field
-
-
-@pytest.mark.parametrize(
-    ("content_type", "model", "expected"),
-    [
-        ("application/pdf", "weigh", 5),
-        ("image/png", "weigh", 5),
-        ("", "weigh", 5),
-        ("image/png", "echo", None),
-    ],
-)
-def test_a_raw_body_is_of_the_types_that_the_payload_takes(
-    dispatcher: Dispatcher, content_type: str, model: str, expected: int | None
-) -> None:
-    (result,) = run(dispatcher, model, RawRecord(b"12345", content_type))
-    assert result == expected if expected else isinstance(result, UnsupportedType)
 
 
 @pytest.mark.parametrize(
@@ -213,58 +161,60 @@ def test_a_raw_body_is_of_the_types_that_the_payload_takes(
     ],
 )
 def test_the_error_for_a_wrong_field_names_it(
-    dispatcher: Dispatcher, model: str, record: object, parameters: dict[str, Any], field: str
+    threads: OrderedMap, model: str, record: object, parameters: dict[str, Any], field: str
 ) -> None:
-    error = only_error(run(dispatcher, model, record, parameters=parameters))
+    (error,) = run(threads, model, record, parameters=parameters)
     assert (error.status, error.details["field"]) == (422, field)
 
 
-def test_custom_attributes_set_known_parameters_and_others_are_ignored(dispatcher: Dispatcher) -> None:
-    assert run(dispatcher, "echo", "a", attributes={"times": "3", "trace": "x"}) == ["aaa"]
-    assert run(dispatcher, "plain", {"numbers": [1, 2]}, attributes={"trace": "x"}) == [3]
-
-
-def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_bad_one_fails(
-    dispatcher: Dispatcher,
-) -> None:
-    with running(Invocation(at=10**12)):
-        assert run(dispatcher, "batch", *"abcd") == ["a", "b", "c", "d"]
-        first, invalid, wrong, last = run(dispatcher, "batch", "a", {"txt": "b"}, {"text": "wrong"}, "c")
-    client = dispatcher.clients["batch"]
-    assert isinstance(client, BatchEchoClient)
-    assert client.together[:2] == [4, 3]
-    assert (first, last) == ("a", "c")
-    for error, number in ((invalid, 1), (wrong, 2)):
-        assert isinstance(error, WrongPayload)
-        assert error.details["field"] == f"payload[{number}].text"
-
-
-def test_a_list_whose_time_is_over_has_as_many_errors_as_records(dispatcher: Dispatcher) -> None:
-    with running(Invocation(at=0.0)):
-        results = run(dispatcher, "batch", *(["a"] * 70))
-    assert [type(result) for result in results] == [DeadlinePassed] * 70
+def test_custom_attributes_set_known_parameters_and_others_are_ignored(threads: OrderedMap) -> None:
+    assert run(threads, "echo", "a", attributes={"times": "3", "trace": "x"}) == ["aaa"]
+    assert run(threads, "plain", {"numbers": [1, 2]}, attributes={"trace": "x"}) == [3]
 
 
 @pytest.mark.parametrize(
-    "exit_error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr
+    ("content_type", "model", "expected"),
+    [
+        ("application/pdf", "weigh", 5),
+        ("image/png", "weigh", 5),
+        ("", "weigh", 5),
+        ("image/png", "echo", None),
+    ],
 )
-def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
-    dispatcher: Dispatcher, exit_error: BaseException, monkeypatch: pytest.MonkeyPatch
+def test_a_raw_body_is_of_the_types_that_the_payload_takes(
+    threads: OrderedMap, content_type: str, model: str, expected: int | None
 ) -> None:
-    def inference(_: EchoClient, payload: EchoPayload) -> object:
-        if payload.text == "end":
-            raise exit_error
-        return payload.text
+    (result,) = run(threads, model, RawRecord(b"12345", content_type))
+    assert result == expected if expected else isinstance(result, UnsupportedType)
 
-    monkeypatch.setattr(EchoClient, "inference", inference)
-    assert isinstance(only_error(run(dispatcher, "echo", "end")), ClientFailed)
-    first, second = run(dispatcher, "echo", "a", "end")
+
+def test_a_client_with_batches_gets_the_good_records_of_a_list_together(threads: OrderedMap) -> None:
+    CLIENTS["batch"].together.clear()
+    with running(Invocation(at=10**12)):
+        results = run(threads, "batch", "a", {"txt": "b"}, "c", "d")
+    assert [results[0], *results[2:]] == ["a", "c", "d"]
+    assert isinstance(results[1], WrongPayload)
+    assert CLIENTS["batch"].together == [3]
+    with running(Invocation(at=0.0)):
+        late = run(threads, "batch", *(["a"] * 70))
+    assert [type(result) for result in late] == [DeadlinePassed] * 70
+
+
+@pytest.mark.parametrize("text", ["exit", "interrupt", "cancel"])
+def test_a_client_that_raises_an_exit_exception_fails_like_any_other(threads: OrderedMap, text: str) -> None:
+    (alone,) = run(threads, "echo", text)
+    first, second = run(threads, "echo", "a", text)
     assert first == "a"
+    assert isinstance(alone, ClientFailed)
     assert isinstance(second, ClientFailed)
-    with pytest.raises(ClientFailed, match=type(exit_error).__name__):
-        request = DispatchRequest("echo", ["end"], client=dispatcher.clients["echo"])
-        list(stream(request, Invocation(math.inf), lambda: None))
+    with pytest.raises(ClientFailed, match=type(ERRORS[text]).__name__):
+        list(
+            stream(
+                DispatchRequest("echo", [text], client=CLIENTS["echo"]), Invocation(math.inf), lambda: None
+            )
+        )
 
 
-def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:
-    assert isinstance(only_error(run(dispatcher, "echo", "memory")), OutOfMemory)
+def test_a_client_out_of_memory_is_a_507(threads: OrderedMap) -> None:
+    (error,) = run(threads, "echo", "memory")
+    assert isinstance(error, OutOfMemory)

@@ -26,7 +26,7 @@ from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model
 
 ANSWERS = json.loads((Path(__file__).parents[1] / "client" / "rerank_answers.json").read_text())
-ENCODERS = ("default", "Identity", "Sigmoid")
+BODY = {"model": "ranker", "query": QUERY, "documents": ["ada"]}
 #: Older releases of sentence-transformers say in config.json what the scores go through.
 OLDER = (
     {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
@@ -63,26 +63,26 @@ def scores(client: Client) -> list[float]:
     return [row["relevance_score"] for row in sorted(results, key=lambda row: row["index"])]
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ["default", "Identity", "Sigmoid"])
 def test_scores_are_those_of_a_saved_cross_encoder(tmp_path: Path, name: str) -> None:
     client = load(write_reranker(tmp_path / "ranker", ANSWERS[name]["files"]))
     assert scores(client) == pytest.approx(ANSWERS[name]["scores"], abs=1e-6)
+
+
+FILES = {name: ANSWERS["default"]["files"][name] for name in ("config.json", "tokenizer_config.json")}
 
 
 @pytest.mark.parametrize("config", OLDER)
 def test_scores_are_those_of_a_cross_encoder_of_an_older_release(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    files = {name: ANSWERS["default"]["files"][name] for name in ("config.json", "tokenizer_config.json")}
-    client = load(
-        write_reranker(tmp_path / "ranker", {**files, "config.json": files["config.json"] | config})
-    )
+    files = {**FILES, "config.json": FILES["config.json"] | config}
+    client = load(write_reranker(tmp_path / "ranker", files))
     assert scores(client) == pytest.approx(ANSWERS["Identity"]["scores"], abs=1e-6)
 
 
 def test_scores_of_a_classifier_are_those_of_transformers_pipeline(tmp_path: Path) -> None:
-    files = {name: ANSWERS["default"]["files"][name] for name in ("config.json", "tokenizer_config.json")}
-    client = load(write_reranker(tmp_path / "ranker", files))
+    client = load(write_reranker(tmp_path / "ranker", FILES))
     assert scores(client) == pytest.approx(ANSWERS["pipeline"], abs=1e-6)
     # The same as a pair, which has no query: one that is too long is refused there, and not cut off.
     pairs = [{"text": QUERY, "text_pair": document} for document in DOCUMENTS]
@@ -155,8 +155,7 @@ def test_documents_may_be_objects_and_come_back_if_asked_for(client: Client) -> 
     ],
 )
 def test_a_wrong_or_missing_member_is_named(members: dict[str, Any], field: str) -> None:
-    body = {"model": "ranker", "query": QUERY, "documents": ["ada"], **members}
-    body = {name: each for name, each in body.items() if each is not ...}
+    body = {name: each for name, each in {**BODY, **members}.items() if each is not ...}
     with pytest.raises(WrongPayload) as caught:
         RerankRequest.read(dumps(body))
     assert caught.value.details["field"] == field
@@ -167,17 +166,15 @@ def test_a_query_or_document_with_too_many_characters_is_named(client: Client) -
         ({"query": "a" * 40_000}, "parameters.query"),
         ({"documents": ["ada", "a" * 40_000]}, "payload.text"),
     ):
-        body = RerankRequest.read(
-            dumps({"model": "ranker", "query": QUERY, "documents": ["ada"], **members})
-        ).dispatched()
-        request = classified(client, body)
+        asked = RerankRequest.read(dumps({**BODY, **members}))
+        request = classified(client, asked.dispatched())
         with pytest.raises(WrongPayload) as caught:
             run(request, len(request.records) - 1)
         assert caught.value.details["field"] == field
 
 
 def test_a_score_that_is_no_number_is_an_error_of_the_model() -> None:
-    asked = RerankRequest.read(dumps({"model": "ranker", "query": QUERY, "documents": ["ada"]}))
+    asked = RerankRequest.read(dumps(BODY))
     rows = json.loads(dumps([[{"label": "relevant", "score": float("nan")}]]))
     with pytest.raises(ModelFailed):
         asked.write(rows)
@@ -189,9 +186,9 @@ def test_only_a_classifier_of_one_label_ranks(tmp_path: Path, client: Client) ->
     write_text_model(tmp_path / "sentences", "sentence-embeddings")
     sentences = load_task(tmp_path / "sentences", task="sentence-embeddings")
     models = models_of({each.name: each for each in (client, mood, sentences)})
-    find_client(models, RerankRequest(model="ranker", query=QUERY, documents=["ada"]))
-    for name in ("mood", "sentences", "nothing", ""):
+    asked = RerankRequest.read(dumps(BODY))
+    find_client(models, asked)
+    others = [asked.model_copy(update={"model": name}) for name in ("mood", "sentences", "nothing", "")]
+    for refused in (*others, EmbeddingsRequest(model="ranker", input="ada")):
         with pytest.raises(UnknownModel):
-            find_client(models, RerankRequest(model=name, query=QUERY, documents=["ada"]))
-    with pytest.raises(UnknownModel):
-        find_client(models, EmbeddingsRequest(model="ranker", input="ada"))
+            find_client(models, refused)

@@ -33,27 +33,23 @@ from tests.support.websocket_frames import (
 
 MAX_BYTES = 2**19
 #: Frames of a caller who sends on: many more than fit into the time of the test.
-MAX_FRAMES = 10**6
+MAX_FRAMES = 10**5
 
 
-def echo(connection: socket.socket) -> None:
+def echo(connection: socket.socket, seconds: float) -> None:
     """Serve a connection: answer each message with itself."""
-    server = WebSocket(connection, MAX_BYTES, 10.0)
-    try:
+    server = WebSocket(connection, MAX_BYTES, seconds)
+    with connection, suppress(CallerGone, OSError):
         for message in server.messages(lambda: False):
             server.send(message, text=False)
-    except (CallerGone, OSError):
-        pass
-    finally:
-        connection.close()
 
 
 @pytest.fixture
-def caller() -> Iterator[socket.socket]:
-    """The caller's side of a WebSocket that echoes."""
+def caller(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    """The caller's side of a WebSocket that echoes, for as many seconds."""
     caller, served = socket.socketpair()
     caller.settimeout(20)
-    thread = threading.Thread(target=echo, args=(served,))
+    thread = threading.Thread(target=echo, args=(served, getattr(request, "param", 10.0)))
     thread.start()
     with caller:
         yield caller
@@ -86,20 +82,15 @@ OWN = "http://box.example:8080"
 LISTED = ("https://app.example.com", "http://localhost:3000")
 
 
-@pytest.mark.parametrize(
-    ("origin", "own"),
-    [
-        (None, OWN),
-        (OWN, OWN),
-        ("HTTP://Box.Example:8080", OWN),
-        ("http://box.example", "http://BOX.example:80"),
-        ("https://box.example:443", "https://box.example"),
-        ("http://[::1]:8080", "http://[::1]:8080"),
-        ("https://app.example.com", OWN),
-        ("https://APP.example.com:443", OWN),
-        ("http://localhost:3000", OWN),
-    ],
-)
+OF_THE_BOX = (None, OWN, "HTTP://Box.Example:8080", *LISTED, "https://APP.example.com:443")
+OF_ANOTHER = {
+    "http://box.example": "http://BOX.example:80",
+    "https://box.example:443": "https://box.example",
+    "http://[::1]:8080": "http://[::1]:8080",
+}
+
+
+@pytest.mark.parametrize(("origin", "own"), [*((origin, OWN) for origin in OF_THE_BOX), *OF_ANOTHER.items()])
 def test_pages_of_the_box_and_of_listed_origins_may_open_one(origin: str | None, own: str) -> None:
     check_origin(origin, own, LISTED)
 
@@ -132,32 +123,18 @@ def test_pages_of_other_hosts_are_not_those_of_a_box_without_a_name() -> None:
             check_origin("null", own, ())
 
 
+@pytest.mark.parametrize("caller", [0.1], indirect=True)
 @pytest.mark.parametrize("sent", [frame(BINARY, b"x"), frame(PING), frame(BINARY, b"x", fin=False)])
-def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(sent: bytes) -> None:
-    caller, served = socket.socketpair()
-    caller.settimeout(20)
-    server = WebSocket(served, MAX_BYTES, 0.1)
-
-    def serve() -> None:
-        with suppress(CallerGone, OSError):
-            for message in server.messages(lambda: False):
-                server.send(message, text=False)
-
-    thread = threading.Thread(target=serve)
-    with caller, served:
-        thread.start()
-        with suppress(OSError):
-            for _ in range(MAX_FRAMES):
-                if not thread.is_alive():
-                    break
-                caller.sendall(sent)
-                caller.recv(2**16, socket.MSG_DONTWAIT) if readable(caller) else time.sleep(0.001)
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-def readable(connection: socket.socket) -> bool:
-    return bool(select.select([connection], [], [], 0)[0])
+def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(
+    caller: socket.socket, sent: bytes
+) -> None:
+    """The fixture waits for the end of the server."""
+    with suppress(OSError):
+        for _ in range(MAX_FRAMES):
+            caller.sendall(sent)
+            if select.select([caller], [], [], 0.001)[0] and not caller.recv(2**16):
+                return
+        pytest.fail("the server goes on")
 
 
 def test_a_message_does_not_get_more_time_than_its_connection_has() -> None:
