@@ -161,6 +161,12 @@ def test_released_memory_goes_first_to_the_waiting_model_that_has_none(
     assert served.is_set()
 
 
+def test_the_limit_is_the_setting_or_a_share_of_the_memory() -> None:
+    assert limit_per_worker(Settings.read({"TRIREME_DECODE_MEMORY_MB": "100"})) == 100 * MIB
+    alone = limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}))
+    assert alone == max(256 * MIB, memory_limit() // 4)
+
+
 def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudget) -> None:
     with request_for("one"):
         pixels = images.decode(encode(Image.new("RGB", (1000, 1000)), "JPEG"))
@@ -169,14 +175,3 @@ def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudge
     with request_for("other"):
         budget.collect()
     assert not budget._held
-
-
-@pytest.mark.parametrize(
-    ("variables", "limit"),
-    [
-        ({"TRIREME_DECODE_MEMORY_MB": "100"}, 100 * MIB),
-        ({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}, max(256 * MIB, memory_limit() // 4)),
-    ],
-)
-def test_the_limit_is_the_setting_or_a_share_of_the_memory(variables: dict[str, str], limit: int) -> None:
-    assert limit_per_worker(Settings.read(variables)) == limit

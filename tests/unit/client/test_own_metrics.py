@@ -139,50 +139,30 @@ def test_a_client_that_is_loaded_again_counts_on_in_the_same_series(name: str) -
     assert (value(new.labels("cat")), value(new.labels("dog"))) == (3, 0)
 
 
-def test_two_clients_with_a_metric_of_one_name_differ_by_their_model(name: str) -> None:
+def test_two_clients_mean_the_same_by_one_name_and_differ_by_their_model(name: str) -> None:
     cats, dogs = (made(lambda m: m.counter(name, "x"), model) for model in ("cats", "dogs"))
     cats.inc()
     assert (value(cats), value(dogs)) == (1, 0)
+    for make in (lambda m: m.gauge(name, "x"), lambda m: m.counter(name, "x", {"animal": ("cat",)})):
+        with pytest.raises(StartError, match=name):
+            made(make, "dogs")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda m, name: m.gauge(name, "x"),
-        lambda m, name: m.histogram(name, "x"),
-        lambda m, name: m.counter(name, "x", {"animal": ("cat",)}),
-    ],
-)
-def test_two_clients_must_mean_the_same_by_one_name(make: Callable[[Any, str], Any], name: str) -> None:
-    made(lambda m: m.counter(name, "x"), "cats")
-    with pytest.raises(StartError, match=name):
-        made(lambda m: make(m, name), "dogs")
+EARLY = """
+from sm.client import Client
+
+class Early(Client):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.metrics.counter("early", "x")
+    def inference(self, payload): ...
+"""
 
 
 def test_a_metric_is_made_in_setup_and_nowhere_else(name: str, tmp_path: Path) -> None:
     metrics = made(lambda m: m)
     with pytest.raises(ClientFailed, match=name):
         metrics.counter(name, "x")
-    write_client(
-        tmp_path,
-        "early",
-        "from sm.client import Client\n\n"
-        "class Early(Client):\n"
-        "    def __init__(self, *arguments):\n"
-        "        super().__init__(*arguments)\n"
-        "        self.metrics.counter('early', 'x')\n"
-        "    def inference(self, payload): return 1\n",
-    )
+    write_client(tmp_path, "early", EARLY)
     with pytest.raises(StartError, match="'early'"):
         discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere"))
-
-
-def test_a_client_may_use_the_attribute_for_something_else() -> None:
-    class Other(Counting):
-        def setup(self) -> None:
-            self.metrics: Any = {"loss": 1}
-
-    other = Other(EmptyTriton(), Path(), Path())
-    with setting_up(other):
-        other.setup()
-    assert other.metrics == {"loss": 1}

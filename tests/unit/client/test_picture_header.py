@@ -95,7 +95,6 @@ def test_progressive_pictures_from_real_encoders_are_decoded(content: bytes) -> 
     assert (decode(content) == np.asarray(Image.open(io.BytesIO(content)))).all()
 
 
-#: A WebP with a canvas of 16,000 by 16,000.
 ANIMATED = encode(NOISE, "WEBP", save_all=True, append_images=[NOISE.rotate(180)])
 HUGE_CANVAS = ANIMATED[:24] + (16_000 - 1).to_bytes(3, "little") * 2 + ANIMATED[30:]
 HOSTILE = {
@@ -142,13 +141,12 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)], ids=["width", "height", "both"])
 @pytest.mark.parametrize("kind", SIZES)
-def test_a_picture_of_no_pixels_is_refused_by_its_header(kind: str, sides: tuple[int, ...]) -> None:
-    content, *places, size = bytearray(PICTURES[kind]), *SIZES[kind]
-    for side in sides:
-        content[places[side] : places[side] + size] = bytes(size)
-    refuse(bytes(content))
+def test_a_picture_of_no_pixels_is_refused_by_its_header(kind: str) -> None:
+    *places, size = SIZES[kind]
+    for place in places:
+        content = PICTURES[kind]
+        refuse(content[:place] + bytes(size) + content[place + size :])
 
 
 @pytest.mark.parametrize("kind", PICTURES)
@@ -227,7 +225,7 @@ def test_the_error_names_what_was_sent_instead_of_a_picture(content: bytes, name
 
 
 @pytest.mark.parametrize("kind", PICTURES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_damaged_or_contradictory_head_is_bounded_or_refused(kind: str, data: st.DataObject) -> None:
     """Sizes of 0 or 2^32, and a second head that contradicts the first, are among what is written there."""

@@ -116,19 +116,13 @@ def test_each_worker_publishes_and_one_that_is_gone_does_not_count(box: Box) -> 
     here.check("one")
 
 
-def test_the_newest_version_of_a_client_speaks_for_its_model(box: Box) -> None:
-    old, new = saying(lambda: "old"), saying(lambda: True)
-    here = Readiness(lambda: [old, new], unready_file(box, os.getpid()))
-    here.ask()
-    assert here.reasons == {}
-    assert (bool(old.unready), bool(new.unready)) == (True, False)
-
-
-def test_a_full_disk_stops_no_question(box: Box) -> None:
+def test_the_newest_version_speaks_for_its_model_and_a_full_disk_stops_no_question(box: Box) -> None:
     (box.run / "readiness").touch()  # no folder can be made there
-    here = Readiness(lambda: [saying(lambda: "away")], unready_file(box, os.getpid()))
+    old, new, away = saying(lambda: "old"), saying(lambda: True), saying(lambda: "away", "away")
+    here = Readiness(lambda: [old, new, away], unready_file(box, os.getpid()))
     here.ask()
-    assert list(here.reasons) == ["saying"]
+    assert list(here.reasons) == ["away"]
+    assert (bool(old.unready), bool(new.unready)) == (True, False)
 
 
 @pytest.mark.parametrize(

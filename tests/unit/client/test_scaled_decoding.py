@@ -12,7 +12,7 @@ from PIL import Image
 
 from sm.client import images
 from sm.client.decode_budget import DecodeBudget
-from sm.client.images import decode, resize, shrink
+from sm.client.images import decode, resize
 from sm.client.payloads import ImagePayload
 from sm.client.picture_header import read_header
 from sm.errors import TooLarge
@@ -103,10 +103,3 @@ def test_pixels_stay_in_full_size_after_a_scaled_read() -> None:
     assert payload.pixels.shape == (480, 640, 3)
     assert payload.pixels is payload.pixels
     assert payload.size == (640, 480)
-
-
-def test_without_opencv_shrinking_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = np.asarray(smooth_picture(640, 480))
-    expected = shrink(pixels, 160, 120)
-    monkeypatch.setattr(images, "cv2", None)
-    assert np.abs(shrink(pixels, 160, 120).astype(int) - expected).max() <= 2

@@ -100,13 +100,8 @@ def main() -> None:
             config = PretrainedConfig(is_encoder_decoder=True, vocab_size=WORDS)
             model = Table(config, table(seed)).eval()
             for source in SOURCE:
-                ends = {
-                    "eos_token_id": END,
-                    "pad_token_id": 0,
-                    "decoder_start_token_id": START,
-                    "max_length": 20,
-                }
-                generation = GenerationConfig(**{**ends, "use_cache": False, **rules})
+                ends = {"eos_token_id": END, "pad_token_id": 0, "decoder_start_token_id": START}
+                generation = GenerationConfig(**{**ends, "max_length": 20, "use_cache": False, **rules})
                 if "max_new_tokens" in rules:
                     generation.max_length = None
                 tokens = model.generate(torch.tensor([source]), generation_config=generation)[0].tolist()[1:]
