@@ -232,10 +232,8 @@ def test_a_damaged_or_contradictory_head_is_bounded_or_refused(kind: str, data: 
     content = bytearray(PICTURES[kind])
     odd = st.sampled_from([b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff", bytes(content[:60])])
     for _ in range(data.draw(st.integers(1, 4))):
-        place, patch = (
-            data.draw(st.integers(0, min(len(content), 700))),
-            data.draw(odd | st.binary(max_size=8)),
-        )
+        place = data.draw(st.integers(0, min(len(content), 700)) | st.integers(0, len(content)))
+        patch = data.draw(odd | st.binary(max_size=8))
         content[place : place if data.draw(st.booleans()) else place + len(patch)] = patch
     try:
         header = read_header(bytes(content))
