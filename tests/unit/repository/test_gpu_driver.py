@@ -106,7 +106,7 @@ def test_a_start_refuses_gpus_that_are_too_old_unless_it_may_use_none(
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
     gpu_driver.check_gpus("12.9.1")
-    with pytest.raises(StartError, match=r"Tesla V100 .*7\.0"):
+    with pytest.raises(StartError, match="V100"):
         gpu_driver.check_gpus("13.3.0.1")
     monkeypatch.setattr(hardware, "has_gpu", lambda: False)  # CUDA_VISIBLE_DEVICES=-1
     gpu_driver.check_gpus("13.3.0.1")

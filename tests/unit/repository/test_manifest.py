@@ -33,7 +33,7 @@ def plan_built_with(version: str) -> Manifest:
 )
 def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text: str, field: str) -> None:
     (tmp_path / manifest.NAME).write_text(text)
-    with pytest.raises(ValueError, match=rf"manifest\.json .*: {field}: "):
+    with pytest.raises(ValueError, match=field):
         Manifest.read(tmp_path)
 
 

@@ -96,6 +96,20 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
 
 
 GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}
+NOT_DONE: dict[str, object] = {
+    "do_sample": True,
+    "num_beam_groups": 2,
+    "force_words_ids": [[1]],
+    "num_return_sequences": 3,
+}
+NOT_DONE |= {
+    "guidance_scale": 1.5,
+    "stop_strings": ["."],
+    "forced_decoder_ids": [[1, 2]],
+    "num_beams": "many",
+}
+NOT_DONE |= {"watermarking_config": {"bias": 2.0}, "repetition_penalty": 0, "decoder_start_token_id": [0, 0]}
+NOT_DONE |= {"eos_token_id": None, "penalty_alpha": 0.6}
 VIT = {"image_processor_type": "ViTImageProcessor"}
 #: Readers of a folder, by the files that they read.
 READERS: dict[str, Callable[[Path], object]] = {
@@ -109,24 +123,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     ("file", "fields", "named"),
     [
-        *(
-            ("generation_config.json", {**GENERATED, name: value}, name)
-            for name, value in {
-                "do_sample": True,
-                "num_beam_groups": 2,
-                "force_words_ids": [[1]],
-                "num_return_sequences": 3,
-                "guidance_scale": 1.5,
-                "stop_strings": ["."],
-                "forced_decoder_ids": [[1, 2]],
-                "penalty_alpha": 0.6,
-                "watermarking_config": {"bias": 2.0},
-                "num_beams": "many",
-                "repetition_penalty": 0,
-                "decoder_start_token_id": [0, 0],
-                "eos_token_id": None,
-            }.items()
-        ),
+        *(("generation_config.json", {**GENERATED, name: value}, name) for name, value in NOT_DONE.items()),
         ("preprocessor_config.json", {"feature_extractor_type": "WhisperFeatureExtractor"}, "Whisper"),
         ("preprocessor_config.json", {"feature_size": 80}, "feature_size"),
         ("preprocessor_config.json", {"padding_side": "left"}, "padding_side"),

@@ -71,7 +71,7 @@ def test_a_mask_is_drawn_from_run_lengths_or_a_png() -> None:
 
 def test_compressed_run_lengths_of_coco_are_decoded() -> None:
     lengths = [5010, 20, 80, 20, 80, 1000, 3, 13_787]
-    # As pycocotools writes them.
+    # In COCO's form: differences to the run two before, from the fourth on, in characters of 5 bits.
     assert np.array_equal(decode_runs("bl4d0`200dn0cMc_<", 100, 200), decode_runs(lengths, 100, 200))
 
 
