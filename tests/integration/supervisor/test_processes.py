@@ -34,21 +34,10 @@ def python(code: str, **environment: str) -> Command:
     return Command((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
 
 
-def read_output(descriptor: int) -> str:
-    received = b""
-
-    def at_end() -> bool:
-        nonlocal received
-        try:
-            chunk = os.read(descriptor, 65536)
-        except BlockingIOError:
-            return False
-        received += chunk
-        return not chunk
-
-    wait_until(at_end)
-    os.close(descriptor)
-    return received.decode()
+def read_output(descriptor: int, first_line: bool = False) -> str:
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor) as stream:
+        return stream.readline() if first_line else stream.read()
 
 
 def is_gone(pid: int) -> bool:
@@ -97,23 +86,12 @@ GRANDCHILD = (
 )
 
 
-def read_first_line(descriptor: int) -> str:
-    def read() -> str:
-        try:
-            return os.read(descriptor, 100).decode()
-        except BlockingIOError:
-            return ""
-
-    return str(wait_until(read))
-
-
 def test_a_dead_childs_own_children_are_killed(processes: Processes) -> None:
     pid, output = processes.spawn(python(GRANDCHILD))
-    grandchild = int(read_first_line(output))
+    grandchild = int(read_output(output, first_line=True))
     processes.signal(pid, signal.SIGKILL)
     assert reap_ended(processes) == {pid: -9}
     wait_until(lambda: is_gone(grandchild))
-    os.close(output)
 
 
 def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Processes) -> None:
