@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,11 @@ while not (here.parents[3] / 'go-on').exists():
 """
 
 
-@dataclass
 class FakeTriton:
     """Stands in for a worker's Triton. It serves every model that is not in ``unserved_models``."""
 
-    unreachable: bool = False
-    unserved_models: set[str] = field(default_factory=set)
-    forgotten_models: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.unreachable, self.unserved_models, self.forgotten_models = False, set[str](), list[str]()
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         if self.unreachable:
@@ -76,7 +73,6 @@ class Worker:
         url = self.platform.write_flat(name, None, **code)
         client = f"{url}/code/client.py" if code else ""
         names = {"model": f"{name}-in-triton"}
-        client = f"{url}/code/client.py" if code else ""
         record = LoadRecord(
             name, url, identity, names["model"], names, client, "", url, names, state=State.SERVES
         )
@@ -166,24 +162,15 @@ def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_module
     worker: Worker,
 ) -> None:
     worker.load("one", "1", client=WAIT_FOR_FILE + CLIENT, helper="NAME = 1")
-    errors: list[Exception] = []
-
-    def get_client() -> None:
-        try:
+    began = worker.platform.home / "one" / "model" / "code" / "begun"
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(worker.get, "one")
+        wait_until(began.exists, description="the start of the client's import")
+        worker.records.remove("one")
+        with pytest.raises(UnknownModel):
             worker.get("one")
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=get_client)
-    thread.start()
-    started_file = worker.platform.home / "one" / "model" / "code" / "begun"
-    wait_until(started_file.exists, description="the start of the client's import")
-    worker.records.remove("one")
-    with pytest.raises(UnknownModel):
-        worker.get("one")
-    (started_file.parents[3] / "go-on").touch()
-    thread.join()
-    assert [type(error) for error in errors] == [UnknownModel]
+        (worker.platform.home / "go-on").touch()
+        assert isinstance(waiting.exception(), UnknownModel)
     wait_until(lambda: not modules_below(str(worker.platform.home)), description="freeing its modules")
 
 
