@@ -374,3 +374,22 @@ def test_nginx_logs_only_its_own_errors_and_never_the_query(run: Path) -> None:
 def access_lines(nginx: Front) -> list[dict[str, Any]]:
     """The lines of nginx's log about requests."""
     return [json.loads(line) for line in nginx.log.read_text().splitlines() if line.startswith("{")]
+
+
+def test_unfinished_loads_are_counted_like_other_bodies(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "MEDIUM_BODIES", (1, 1))
+    path = "/models"
+    with running_nginx(run, threads=1, queue=0) as nginx, contextlib.ExitStack() as stack:
+        for _ in range(nginx_bodies(nginx)):
+            caller = stack.enter_context(socket.create_connection(("127.0.0.1", nginx.port), timeout=20))
+            caller.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n ".encode())
+        wait_until(lambda: nginx.request("POST", path, b" " * 100_000)[0] == 429)
+        assert nginx.request("POST", path, b"{}")[0] == 200
+
+
+def nginx_bodies(nginx: Front) -> int:
+    """The bodies of 100 KB to 1 MB that nginx receives at once."""
+    text = (nginx.box.run / "nginx" / "nginx.conf").read_text()
+    match = re.search(r"limit_conn medium_bodies (\d+);", text)
+    assert match
+    return int(match[1])

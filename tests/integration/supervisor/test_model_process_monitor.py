@@ -312,3 +312,24 @@ def test_a_process_in_whose_place_triton_has_another_has_not_died(parent: Parent
     parent.wait_for_first()
     assert parent.poll_after(0) == []
     assert not parent.shared.out_since("one")
+
+
+def test_a_process_that_the_kernel_leaves_out_of_its_list_is_alive(
+    parent: Parent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may do so for a moment, while others start or end."""
+    parent.start_process("one", "one_0_0")
+    parent.processes.search()
+    monkeypatch.setattr(hardware, "children", lambda _: set())
+    parent.processes.search()
+    assert parent.processes.count_living() == {"one": 1}
+
+
+def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
+    child = parent.start_process("one", "one_0_0")
+    parent.poll_after(0)
+    parent.oom_kills = 1
+    parent.send(child, signal.SIGKILL, b"Z")
+    parent.wait_for_first()
+    assert parent.poll_after(0) == []
+    assert parent.oom_kills
