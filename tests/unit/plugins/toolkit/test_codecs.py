@@ -131,7 +131,7 @@ def test_a_body_is_refused_before_much_memory_is_used(name: str, monkeypatch: py
     | st.text(alphabet="0123456789:.,-eE#\n\r\t \"'[]{}qidaü\0\x85\u2028").map(str.encode)
 )
 @example(b"[" * 5000)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
     text = body.decode(errors="replace") if content_type in (JSON, CSV) else body
     try:
@@ -147,7 +147,7 @@ def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
         max_leaves=8,
     )
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) -> None:
     try:
         decoded = decode(json.dumps(value), JSON)
