@@ -60,11 +60,6 @@ def test_a_picture_gets_the_classes_of_tensorflow_js(client: Client, name: str) 
     assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), PICTURES[name])
 
 
-def test_the_sample_payload_gets_its_golden_answer(client: Client) -> None:
-    payload = ClassifiedPicture.model_validate_json((SAMPLE / "payload.json").read_bytes())
-    assert_equal(client.inference(payload), json.loads((SAMPLE / "golden.json").read_text()))
-
-
 def test_a_row_is_score_index_index_label(client: Client) -> None:
     rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=1))
     assert [re.sub(r"^-?\d+\.\d{6}:", "", row) for row in rows] == ["285:285:Egyptian cat"]

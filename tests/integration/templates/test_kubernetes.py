@@ -37,6 +37,7 @@ KSERVE = {
     "gpus": f"--model-data {DATA} {WITH_GPUS}",
     "volume": "--model-data pvc://cats/one",
     "fetched": "--model-data hf://team/cats",
+    "baked": "",
 }
 #: The oldest that docs/deploy/kubernetes.md promises, and the last three, which Kubernetes maintains.
 OLDEST = (1, 25)

@@ -61,10 +61,9 @@ END_TIMEOUT_S = 120.0
 
 @dataclass
 class Workplace:
-    """A folder with a model repository and its client, in which ``sm tune`` is run."""
+    """A folder with a model repository and its client, in which ``sm tune`` is run, and its TMPDIR."""
 
     folder: Path
-    #: TMPDIR of the tuning.
     temporary_folder: Path
 
     @property
@@ -75,11 +74,6 @@ class Workplace:
     def report(self) -> Path:
         return self.folder / "tune-twice"
 
-    def add_client_of_another_model(self) -> None:
-        other = self.folder / "clients" / "other"
-        other.mkdir()
-        (other / "client.py").write_text(CLIENT.replace('"twice"', '"other"'))
-
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
@@ -89,7 +83,7 @@ class Workplace:
             "MODEL_SERVER_WORKERS": "1",
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "sm.cli", "tune", *arguments],
+            [sys.executable, "-m", "sm.cli", "tune", "twice", *arguments],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -102,6 +96,11 @@ class Workplace:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=END_TIMEOUT_S)
         return process.returncode, out, err
+
+    def run_from(self, sweep: str, p99: str, *arguments: str) -> tuple[int, str, str]:
+        """Choose from a recorded sweep."""
+        (self.folder / "sweep.json").write_text(sweep)
+        return self.run("--p99", p99, "--from", "sweep.json", *arguments)
 
     def leftovers(self) -> list[str]:
         """Processes that still use this folder, and files left in its TMPDIR."""
@@ -146,8 +145,10 @@ def make_point(setting: Setting, rate: int, p99: float) -> Point:
 @pytest.mark.exhaustive
 def test_settings_are_measured_and_one_that_fails_to_load_is_reported_as_failed(workplace: Workplace) -> None:
     config_before = workplace.config.read_text()
-    workplace.add_client_of_another_model()
-    status, _, err = workplace.run("twice", "--p99", "5s", *QUICK_OPTIONS)
+    other = workplace.folder / "clients" / "other" / "client.py"
+    other.parent.mkdir()
+    other.write_text(CLIENT.replace('"twice"', '"other"'))
+    status, _, err = workplace.run("--p99", "5s", *QUICK_OPTIONS)
     assert status == 0, err
     assert workplace.config.read_text() == config_before, "without --apply nothing is written"
     assert not workplace.leftovers()
@@ -163,14 +164,11 @@ def test_the_best_setting_is_shown_as_a_diff_and_written_only_with_apply(workpla
     workplace.config.chmod(0o640)
     config_before = workplace.config.read_text()
     best = Setting(2, Batching((4,), 1000))
-    (workplace.folder / "sweep.json").write_text(
-        sweep_json(make_point(Setting(1, Batching()), 50, 0.1), make_point(best, 90, 0.1))
-    )
-    status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json")
+    sweep = sweep_json(make_point(Setting(1, Batching()), 50, 0.1), make_point(best, 90, 0.1))
+    status, diff, err = workplace.run_from(sweep, "1s")
     assert status == 0, err
     assert workplace.config.read_text() == config_before
-    status, diff_of_apply, _ = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
-    assert (status, diff_of_apply) == (0, diff)
+    assert workplace.run_from(sweep, "1s", "--apply")[:2] == (0, diff)
     changed = [line for line in diff.splitlines() if line[0] in "+-"]
     assert changed[2:] == [
         "-dynamic_batching {}",
@@ -181,8 +179,7 @@ def test_the_best_setting_is_shown_as_a_diff_and_written_only_with_apply(workpla
     assert "# Ours: one is enough.\n" in workplace.config.read_text()
     assert setting_of(models.read_config(workplace.config)) == best
     assert workplace.config.stat().st_mode & 0o777 == 0o640
-    status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
-    assert (status, diff) == (0, "")
+    assert workplace.run_from(sweep, "1s", "--apply")[:2] == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -198,15 +195,14 @@ def test_a_sweep_without_a_setting_for_the_model_changes_nothing(
     workplace: Workplace, sweep: str, named: str
 ) -> None:
     config_before = workplace.config.read_text()
-    (workplace.folder / "sweep.json").write_text(sweep)
-    status, out, err = workplace.run("twice", "--p99", "1ms", "--from", "sweep.json", "--apply")
+    status, out, err = workplace.run_from(sweep, "1ms", "--apply")
     assert (status, out, named in err) == (1, "", True)
     assert workplace.config.read_text() == config_before
 
 
 @pytest.mark.exhaustive
 def test_a_triton_that_dies_during_a_measurement_is_reported_as_failed(workplace: Workplace) -> None:
-    process = workplace.start("twice", "--p99", "2s", *QUICK_OPTIONS, "--callers", "1,8")
+    process = workplace.start("--p99", "2s", *QUICK_OPTIONS, "--callers", "1,8")
     wait_until(lambda: (workplace.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
     (workplace.folder / "die").touch()
     _, err = process.communicate(timeout=END_TIMEOUT_S)
@@ -224,7 +220,7 @@ def test_ctrl_c_keeps_the_report_and_the_configuration_and_ends_every_process(
 ) -> None:
     config_before = workplace.config.read_text()
     options = ("--p99", "2s", "--minutes", "5", *QUICK_OPTIONS[2:], "--callers", "1,8", "--apply")
-    process = workplace.start("twice", *options)
+    process = workplace.start(*options)
 
     def has_begun() -> bool:
         if at_the_start:
@@ -257,7 +253,7 @@ def test_a_missing_file_is_reported_in_one_sentence_before_anything_starts(
     path.unlink()
     if missing_file.endswith("model.py"):
         path.parent.rmdir()
-    status, out, err = workplace.run("twice", *QUICK_OPTIONS)
+    status, out, err = workplace.run(*QUICK_OPTIONS)
     assert (status, out, len(err.splitlines()), named in err) == (1, "", 1, True)
     assert not workplace.report.exists()
 
@@ -265,6 +261,6 @@ def test_a_missing_file_is_reported_in_one_sentence_before_anything_starts(
 @pytest.mark.exhaustive
 def test_a_setting_with_wrong_answers_is_not_recommended(workplace: Workplace) -> None:
     (workplace.folder / "clients" / "twice" / "sample" / "golden.json").write_text("70.0")
-    status, _, err = workplace.run("twice", *QUICK_OPTIONS, "--instances", "1", "--minutes", "0.3")
+    status, _, err = workplace.run(*QUICK_OPTIONS, "--instances", "1", "--minutes", "0.3")
     assert status == 1, err
     assert json.loads((workplace.report / "sweep.json").read_text())["points"]
