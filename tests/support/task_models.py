@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from sm.build.graph_runner import session
@@ -18,7 +19,6 @@ from sm.build.samples import InProcess
 from sm.client.base import Client, TensorClient
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from tests.support.onnx_graphs import save_graph
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 
@@ -44,49 +44,55 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+def write_nodes(path: Path, text: str, **weights: NDArray[Any]) -> Path:
+    """Write a graph in ONNX's own text syntax, with those of the weights that it uses."""
+    graph = parser.parse_graph(f"g {text}")
+    used = {name for node in graph.node for name in node.input}
+    graph.initializer.extend(numpy_helper.from_array(weights[name], name) for name in weights if name in used)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+#: For each task, its outputs for some labels, and how they are made of the tokens' vectors.
+TEXT_GRAPHS = {
+    "sentence-embeddings": ("float[b,s,6] last_hidden_state", "last_hidden_state = Identity(hidden)"),
+    "fill-mask": ("float[b,s,16] logits", "logits = MatMul(hidden, words)"),
+    "question-answering": (
+        "float[b,s] start_logits, float[b,s] end_logits",
+        "start_logits = MatMul(hidden, w0) end_logits = MatMul(hidden, w1)",
+    ),
+    "token-classification": ("float[b,s,LABELS] logits", "logits = MatMul(hidden, layer)"),
+    # The mean of the tokens that the attention counts.
+    "text-classification": (
+        "float[b,LABELS] logits",
+        """mask = Cast<to = 1>(attention_mask)
+        wide = Unsqueeze(mask, last)
+        masked = Mul(hidden, wide)
+        sum = ReduceSum<keepdims = 0>(masked, one)
+        number = ReduceSum<keepdims = 0>(wide, one)
+        pooled = Div(sum, number)
+        logits = MatMul(pooled, layer)""",
+    ),
+}
+
+
 def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> Path:
     """Write the graph of a task, its tokenizer and its configuration; return the graph's file."""
     write_tokenizer(folder)
-    count = len(labels)
-    nodes = [helper.make_node("Gather", ["table", "input_ids"], ["hidden"])]
-    weights = [numpy_helper.from_array(TABLE, "table")]
-    tokens: Any = ["b", "s"]
-    outputs: dict[str, Any] = {}
-    if task == "sentence-embeddings":
-        nodes.append(helper.make_node("Identity", ["hidden"], ["last_hidden_state"]))
-        outputs["last_hidden_state"] = (TensorProto.FLOAT, [*tokens, VECTOR])
-    elif task == "fill-mask":
-        weights.append(numpy_helper.from_array(np.ascontiguousarray(TABLE.T), "words"))
-        nodes.append(helper.make_node("MatMul", ["hidden", "words"], ["logits"]))
-        outputs["logits"] = (TensorProto.FLOAT, [*tokens, len(WORDS)])
-    elif task == "question-answering":
-        for column, name in enumerate(("start_logits", "end_logits")):
-            weights.append(numpy_helper.from_array(LAYER[:, column], f"w{column}"))
-            nodes.append(helper.make_node("MatMul", ["hidden", f"w{column}"], [name]))
-            outputs[name] = (TensorProto.FLOAT, tokens)
-    else:
-        pooled, sizes = "hidden", [*tokens, count]
-        if task == "text-classification":
-            pooled, sizes = "pooled", ["b", count]
-            # The mean of the tokens that the attention counts.
-            nodes += [
-                helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-                helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
-                helper.make_node("Mul", ["hidden", "wide"], ["masked"]),
-                helper.make_node("ReduceSum", ["masked", "one"], ["sum"], keepdims=0),
-                helper.make_node("ReduceSum", ["wide", "one"], ["number"], keepdims=0),
-                helper.make_node("Div", ["sum", "number"], ["pooled"]),
-            ]
-            weights += [
-                numpy_helper.from_array(np.array([at]), name) for name, at in (("last", -1), ("one", 1))
-            ]
-        weights.append(numpy_helper.from_array(LAYER[:, :count], "layer"))
-        nodes.append(helper.make_node("MatMul", [pooled, "layer"], ["logits"]))
-        outputs["logits"] = (TensorProto.FLOAT, sizes)
-    inputs = {"input_ids": (TensorProto.INT64, tokens)}
-    if task == "text-classification":
-        inputs["attention_mask"] = (TensorProto.INT64, tokens)
-    save_graph(folder / "model.onnx", nodes, inputs, outputs, tuple(weights))
+    taken, body = TEXT_GRAPHS[task]
+    given = "int64[b,s] input_ids" + (", int64[b,s] attention_mask" if "attention_mask" in body else "")
+    weights: dict[str, NDArray[Any]] = {
+        "table": TABLE,
+        "words": np.ascontiguousarray(TABLE.T),
+        "layer": LAYER[:, : len(labels)],
+        "w0": LAYER[:, 0],
+        "w1": LAYER[:, 1],
+        "last": np.array([-1]),
+        "one": np.array([1]),
+    }
+    text = f"({given}) => ({taken}) {{ hidden = Gather(table, input_ids) {body} }}"
+    write_nodes(folder / "model.onnx", text.replace("LABELS", str(len(labels))), **weights)
     config = {"model_type": "bert", "id2label": {str(index): label for index, label in enumerate(labels)}}
     (folder / "config.json").write_text(json.dumps(config))
     if labels:
@@ -96,30 +102,24 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
 
 def write_segmenter(folder: Path, labels: tuple[str, ...]) -> None:
     """Write a graph with a score for each class and block of 2 by 2 pixels: the mean of a channel."""
-    pool = helper.make_node("AveragePool", ["pixel_values"], ["logits"], kernel_shape=[2, 2], strides=[2, 2])
-    given = {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])}
-    save_graph(folder / "model.onnx", [pool], given, {"logits": (TensorProto.FLOAT, ["b", 3, 4, 4])})
+    pool = "logits = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(pixel_values)"
+    write_nodes(
+        folder / "model.onnx", f"(float[b,3,8,8] pixel_values) => (float[b,3,4,4] logits) {{ {pool} }}"
+    )
     describe_pictures(folder, labels, resize=8, crop=8, fit="squash")
 
 
 def write_constants(folder: Path, picture: str, outputs: dict[str, NDArray[np.float32]]) -> None:
     """Write a graph that gives the same outputs for every picture of 8 by 8 pixels."""
-    nodes = [
-        helper.make_node("ReduceSum", [picture], ["sum"], keepdims=0),
-        helper.make_node("Mul", ["sum", "zero"], ["none"]),
-        *(helper.make_node("Add", ["none", f"{name}_rows"], [name]) for name in outputs),
-    ]
-    weights = {
-        "zero": np.array(0, np.float32),
-        **{f"{name}_rows": each[None] for name, each in outputs.items()},
-    }
-    save_graph(
-        folder / "model.onnx",
-        nodes,
-        {picture: (TensorProto.FLOAT, [1, 3, 8, 8])},
-        {name: (TensorProto.FLOAT, [1, *each.shape]) for name, each in outputs.items()},
-        tuple(numpy_helper.from_array(each, name) for name, each in weights.items()),
-    )
+    taken = ", ".join(f"float[1,{','.join(map(str, rows.shape))}] {name}" for name, rows in outputs.items())
+    body = " ".join(f"{name} = Add(none, {name}_rows)" for name in outputs)
+    text = f"""(float[1,3,8,8] {picture}) => ({taken}) {{
+        sum = ReduceSum<keepdims = 0>({picture})
+        none = Mul(sum, zero)
+        {body}
+    }}"""
+    weights = {f"{name}_rows": rows[None] for name, rows in outputs.items()}
+    write_nodes(folder / "model.onnx", text, zero=np.array(0, np.float32), **weights)
 
 
 def describe_pictures(folder: Path, labels: tuple[str, ...], **steps: object) -> None:
@@ -178,29 +178,19 @@ def write_sound_model(folder: Path, task: str) -> Path:
     for column, letter in enumerate(PITCHES):
         sums[classes.index(letter), [column, column + count]] = 1
     bias = np.where([name == "<pad>" for name in classes], 1, 0).astype(np.float32)
-    weights = [
-        numpy_helper.from_array(array, name)
-        for name, array in (("one", np.array([1])), ("waves", waves), ("sums", sums), ("bias", bias))
-    ]
-    nodes = [
-        helper.make_node("Unsqueeze", ["input_values", "one"], ["channel"]),
-        helper.make_node("Conv", ["channel", "waves"], ["heard"], strides=[320]),
-        helper.make_node("Mul", ["heard", "heard"], ["squares"]),
-        helper.make_node("Conv", ["squares", "sums", "bias"], ["scores"]),
-        helper.make_node("Transpose", ["scores"], ["logits"], perm=[0, 2, 1])
-        if "<pad>" in classes
-        else helper.make_node("ReduceMean", ["scores"], ["logits"], axes=[2], keepdims=0),
-    ]
-    frames = ["f"] if "<pad>" in classes else []
-    folder.mkdir(parents=True, exist_ok=True)
-    save_graph(
-        folder / "model.onnx",
-        nodes,
-        {"input_values": (TensorProto.FLOAT, ["b", "n"])},
-        {"logits": (TensorProto.FLOAT, ["b", *frames, len(classes)])},
-        tuple(weights),
+    is_speech = "<pad>" in classes
+    last = (
+        "Transpose<perm = [0, 2, 1]>(scores)" if is_speech else "ReduceMean<axes = [2], keepdims = 0>(scores)"
     )
-    name = "Wav2Vec2ForCTC" if "<pad>" in classes else "Wav2Vec2ForSequenceClassification"
+    text = f"""(float[b,n] input_values) => (float[b,{"f," if is_speech else ""}{len(classes)}] logits) {{
+        channel = Unsqueeze(input_values, one)
+        heard = Conv<strides = [320]>(channel, waves)
+        squares = Mul(heard, heard)
+        scores = Conv(squares, sums, bias)
+        logits = {last}
+    }}"""
+    write_nodes(folder / "model.onnx", text, one=np.array([1]), waves=waves, sums=sums, bias=bias)
+    name = "Wav2Vec2ForCTC" if is_speech else "Wav2Vec2ForSequenceClassification"
     files = {
         "config": {"architectures": [name], "id2label": dict(enumerate(classes))},
         "preprocessor_config": {"sampling_rate": 16_000, "do_normalize": True, "feature_size": 1},
@@ -232,34 +222,20 @@ def write_translator(folder: Path) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     rows = [words.index(TRANSLATIONS.get(word, "<pad>")) for word in words]
     table = 9 * np.eye(len(words), dtype=np.float32)[rows]
-    sizes: Any = ["b", "s"]
-    mask = (TensorProto.INT64, sizes)
-    save_graph(
-        folder / "encoder_model.onnx",
-        [helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])],
-        {"input_ids": mask},
-        {"last_hidden_state": (TensorProto.FLOAT, [*sizes, len(words)])},
-        (numpy_helper.from_array(table, "table"),),
-    )
-    numbers = {"zero": [0], "one": [1], "two": [2]}
-    nodes = [
-        helper.make_node("Cast", ["encoder_attention_mask"], ["mask"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["mask", "two"], ["wide"]),
-        helper.make_node("Mul", ["encoder_hidden_states", "wide"], ["read"]),
-        helper.make_node("Shape", ["input_ids"], ["place"], start=1),
-        helper.make_node("Slice", ["read", "zero", "place", "one"], ["logits"]),
-    ]
-    save_graph(
-        folder / "decoder_model.onnx",
-        nodes,
-        {
-            "encoder_attention_mask": mask,
-            "input_ids": (TensorProto.INT64, ["b", "t"]),
-            "encoder_hidden_states": (TensorProto.FLOAT, [*sizes, len(words)]),
-        },
-        {"logits": (TensorProto.FLOAT, ["b", "t", len(words)])},
-        tuple(numpy_helper.from_array(np.array(value), name) for name, value in numbers.items()),
-    )
+    states = f"float[b,s,{len(words)}]"
+    gather = "last_hidden_state = Gather(table, input_ids)"
+    text = f"(int64[b,s] input_ids) => ({states} last_hidden_state) {{ {gather} }}"
+    write_nodes(folder / "encoder_model.onnx", text, table=table)
+    text = f"""(int64[b,s] encoder_attention_mask, int64[b,t] input_ids, {states} encoder_hidden_states)
+        => (float[b,t,{len(words)}] logits) {{
+        mask = Cast<to = 1>(encoder_attention_mask)
+        wide = Unsqueeze(mask, two)
+        read = Mul(encoder_hidden_states, wide)
+        place = Shape<start = 1>(input_ids)
+        logits = Slice(read, zero, place, one)
+    }}"""
+    numbers = {name: np.array([number]) for number, name in enumerate(("zero", "one", "two"))}
+    write_nodes(folder / "decoder_model.onnx", text, **numbers)
     config = {"architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0}
     (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": words.index("</s>")}))
     return folder

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 from PIL import Image
 
 from sm.client.base import TensorClient
 from sm.client.tasks.detection import find_layout
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
-from tests.support.onnx_graphs import save_graph
+from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import describe_pictures, load_task, write_constants, write_segmenter
 
 LABELS = ("red", "green", "blue")
@@ -41,9 +40,8 @@ def ask(client: TensorClient, image: bytes, **parameters: Any) -> Any:
 
 def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
     """Write a graph whose scores are the mean of each channel, and its description."""
-    mean = helper.make_node("ReduceMean", ["pixel_values"], ["logits"], axes=[2, 3], keepdims=0)
-    given = {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])}
-    save_graph(folder / "model.onnx", [mean], given, {"logits": (TensorProto.FLOAT, ["b", 3])})
+    mean = "logits = ReduceMean<axes = [2, 3], keepdims = 0>(pixel_values)"
+    write_graph(folder / "model.onnx", f"(float[b,3,8,8] pixel_values) => (float[b,3] logits) {{ {mean} }}")
     describe_pictures(folder, labels, resize=8, crop=8)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from onnx import TensorProto, helper, numpy_helper
 
 from sm.client.base import TensorClient
 from sm.client.decode_budget import DecodeBudget
@@ -20,7 +19,7 @@ from sm.client.tasks.tabular import MAX_ROWS, Rows
 from sm.client.tasks.text import MAX_CANDIDATES
 from sm.errors import BadInput, TooLarge, WrongPayload
 from tests.support.memory import peak_of_process
-from tests.support.onnx_graphs import save_graph
+from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import load_task, write_text_model
 
 MIB = 2**20
@@ -61,13 +60,8 @@ def load_zero_shot(folder: Path, **options: Any) -> TensorClient:
 )
 def test_a_long_text_among_numbers_is_refused(tmp_path: Path, value: object) -> None:
     """As an array it would make every other text as long: 16,000 times 2,000 characters."""
-    save_graph(
-        tmp_path / "model.onnx",
-        [helper.make_node("MatMul", ["X", "w"], ["y"])],
-        {"X": (TensorProto.FLOAT, ["b", 2])},
-        {"y": (TensorProto.FLOAT, ["b", 1])},
-        (numpy_helper.from_array(np.array([[1], [10]], np.float32), "w"),),
-    )
+    matrix = "(float[b,2] X) => (float[b,1] y) <float[2,1] w = {1, 10}> { y = MatMul(X, w) }"
+    write_graph(tmp_path / "model.onnx", matrix)
     rows: list[list[object]] = [[1, 2]] * 8000
     rows[5] = [value, 2]
     check_refused(load_task(tmp_path, task="tabular"), "payload.rows[5]", rows=rows)

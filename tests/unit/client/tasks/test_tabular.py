@@ -11,35 +11,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
 
 from sm.client.base import TensorClient
 from sm.client.tasks.tabular import DTYPES, Rows, reader_of
 from sm.errors import BadInput, StartError, WrongPayload
-from tests.support.onnx_graphs import save_graph
+from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import load_task
+
+PEOPLE = """(int64[b,1] age, float[b,1] income) => (float[b,1] sum, int64[b,1] same) {
+    years = Cast<to = 1>(age)
+    sum = Add(years, income)
+    same = Identity(age)
+}"""
 
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> TensorClient:
     """A model with an input for each column: age INT64, income FP32. It gives their sum and the older age."""
     folder = tmp_path_factory.mktemp("model") / "people"
-    nodes = [
-        helper.make_node("Cast", ["age"], ["years"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["years", "income"], ["sum"]),
-        helper.make_node("Identity", ["age"], ["same"]),
-    ]
-    whole, real = (TensorProto.INT64, ["b", 1]), (TensorProto.FLOAT, ["b", 1])
-    save_graph(folder / "model.onnx", nodes, {"age": whole, "income": real}, {"sum": real, "same": whole})
+    write_graph(folder / "model.onnx", PEOPLE)
     return load_task(folder, task="tabular")
 
 
 def load_matrix(folder: Path, **options: Any) -> TensorClient:
     """A model with one input of two columns, the second of which counts ten times."""
-    product = helper.make_node("MatMul", ["X", "w"], ["y"])
-    weights = (numpy_helper.from_array(np.array([[1], [10]], np.float32), "w"),)
-    given, taken = {"X": (TensorProto.FLOAT, ["b", 2])}, {"y": (TensorProto.FLOAT, ["b", 1])}
-    save_graph(folder / "model.onnx", [product], given, taken, weights)
+    matrix = "(float[b,2] X) => (float[b,1] y) <float[2,1] w = {1, 10}> { y = MatMul(X, w) }"
+    write_graph(folder / "model.onnx", matrix)
     return load_task(folder, task="tabular", **options)
 
 
