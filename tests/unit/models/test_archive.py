@@ -61,6 +61,20 @@ def test_several_possible_entries_need_a_client(platform: ArchiveFolder, models:
     assert archive.plugin is not None
 
 
+def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: ArchiveFolder) -> None:
+    url = platform.write_flat("hash")
+    for name in ("one", "two"):
+        file = Path(url) / "code" / name / "client.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("x = 1\n")
+        if name == "one":
+            plugin = read_archive(platform, url).plugin
+            assert plugin is not None
+            assert plugin.file == file
+    with pytest.raises(BadInput):
+        read_archive(platform, url)
+
+
 @pytest.mark.parametrize(
     ("models", "script"), [({}, "def model_fn(model_dir): ...\n"), ({"a": MODEL}, "-" * 500_000 + "1")]
 )

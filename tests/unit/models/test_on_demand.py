@@ -100,6 +100,12 @@ def test_a_model_that_alone_is_too_large_is_a_507_and_not_loaded_again_at_once(t
     assert setup.loader.loads == loads
 
 
+@pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])
+def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel):
+        Setup(tmp_path).models.ask(name)
+
+
 def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

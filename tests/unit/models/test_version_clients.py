@@ -69,6 +69,18 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
             assert is_idle, identity
 
 
+def test_a_client_that_asks_for_a_model_which_is_not_served_does_not_wait_for_its_own_check(
+    tmp_path: Path,
+) -> None:
+    loader = VersionLoader(LoadRecords(tmp_path / "models.json"))
+    models = Models(loader)
+    unchecked: Any = None  # nobody may ask it anything
+    triton: Any = None
+    loader.start(Found({}, unserved={"late": unchecked}), CurrentModels(triton, models))
+    assert models.hold("late", None) is None
+    assert not models.known("late")
+
+
 def test_requests_that_wait_for_a_new_versions_client_use_the_share_of_its_name_alone(tmp_path: Path) -> None:
     (tmp_path / "holds").mkdir()
     go_on = threading.Event()

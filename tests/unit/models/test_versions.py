@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sm import hardware
 from sm.errors import BadInput, Conflict
 from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
 from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
+from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
+from tests.support.boxes import wait_until
 from tests.support.model_archives import chain_config, multiplying_model
 
 
@@ -27,7 +33,8 @@ class NotingLoader:
         self.entered, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
-    def load_beside(self, name: str, _: Path, version: str, *__: object) -> LoadRecord:
+    def load_beside(self, name: str, _: Path, version: str, __: Path, prepare: Any) -> LoadRecord:
+        self.prepare = prepare
         self.loads.append(name)
         self.entered.set()
         self.may_end.wait(10)
@@ -116,6 +123,26 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
     }
     index = [{"name": "cats", "state": "READY"}, {"name": "cats-2", "state": "LOADING"}, {"name": "cats-0"}]
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
+
+
+def test_an_answer_that_a_worker_is_still_writing_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions, loader = make(tmp_path)
+    change(tmp_path)
+    versions.update("cats")
+    monkeypatch.setattr(hardware, "children", lambda _: {7})
+    (tmp_path / "state.json").write_text(json.dumps({"processes": {"data": {"pid": 1}}}))
+    folder = tmp_path / "prepared" / "new"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(loader.prepare, LoadRecord("cats@new", "", "new", "", {}))
+        wait_until(folder.is_dir, description="the folder of the answers")
+        (folder / "7.1").write_text("half a sent")
+        time.sleep(3 * POLL_S)
+        assert not waiting.done()
+        (folder / "7.1").write_text("")
+        (folder / "7.1").rename(folder / "7")
+        waiting.result(10)
 
 
 TENTH = Canary(10, False, 0.0)
