@@ -9,17 +9,15 @@ answers on node ports (127.0.0.1).
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sm.settings import HERE
 from tests.cluster.kubernetes import Cluster, Deployment, cluster_tool
 from tests.cluster.repository import write_cluster_repository
-from tests.support.containers import build_flags
+from tests.support.containers import build_image
 
 IMAGE = "localhost/trireme-cluster:test"
 REPORT = HERE / "build" / "cluster" / "report.md"
@@ -31,11 +29,7 @@ def cluster_image(tmp_path_factory: pytest.TempPathFactory) -> str:
     if given := os.environ.get("TRIREME_CLUSTER_IMAGE"):
         return given
     repository = write_cluster_repository(tmp_path_factory.mktemp("cluster") / "repository")
-    command = ["make", "image", "ENGINE=podman", f"IMAGE={IMAGE}", f"MODELS={repository}"]
-    done = subprocess.run(
-        [*command, f"BUILD_FLAGS={build_flags()}"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    build_image(f"IMAGE={IMAGE}", f"MODELS={repository}")
     cluster_tool("load", IMAGE)
     return IMAGE
 
@@ -50,13 +44,9 @@ def cluster(cluster_image: str) -> Iterator[Cluster]:
     try:
         yield cluster
     finally:
-        write_report(REPORT, title + HEAD + "\n".join(cluster.report) + "\n")
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
+        REPORT.write_text(title + HEAD + "\n".join(cluster.report) + "\n")
         cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
-
-
-def write_report(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.fixture(scope="module")

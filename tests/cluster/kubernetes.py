@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,18 +48,6 @@ if not found:
     sys.exit(f"no process has {words} in its command line")
 os.kill(found[-1 if age == "youngest" else 0], signal.SIGKILL)
 """
-
-
-@dataclass
-class Load:
-    """What the callers of a scenario got."""
-
-    callers: Callers
-    #: Failures of these kinds are counted and do not fail the scenario.
-    allowed: set[str] = field(default_factory=set)
-
-    def wrong(self) -> Counter[str]:
-        return Counter({name: count for name, count in self.callers.outcomes().items() if name != RIGHT})
 
 
 @dataclass
@@ -111,11 +101,11 @@ class Cluster:
             if document["kind"] != "NetworkPolicy":
                 yield document
 
-    @contextmanager
-    def deployed(self, name: str, *options: str, wait_ready: bool = True) -> Iterator[Deployment]:
+    def deployed(
+        self, name: str, *options: str, wait_ready: bool = True
+    ) -> AbstractContextManager[Deployment]:
         documents = yaml.safe_load_all(self.template(name, "--format", "kubernetes", *options))
-        with self.applied(name, documents, wait_ready) as deployment:
-            yield deployment
+        return self.applied(name, documents, wait_ready)
 
     @contextmanager
     def applied(
@@ -138,28 +128,17 @@ class Cluster:
 
     def view(self) -> str:
         """Return what someone would look at who has only kubectl."""
-        parts = [
-            self.kubectl("get", "nodes,pods,endpoints,horizontalpodautoscalers", "-o", "wide", check=False),
-            self.kubectl("get", "events", "--sort-by", ".lastTimestamp", check=False)[-6000:],
-        ]
+        objects = "nodes,pods,endpoints,horizontalpodautoscalers,events"
+        parts = [self.kubectl("get", objects, "-o", "wide", check=False)]
         for pod in self.kubectl("get", "pods", "-o", "name", check=False).split():
-            for words in (["--previous"], []):
-                log = self.kubectl("logs", pod, "--tail", "30", *words, check=False, timeout_s=20)
-                parts.append(f"--- logs {pod} {' '.join(words)}\n{log}")
+            parts.append(self.kubectl("logs", pod, "--tail", "30", check=False, timeout_s=20))
         return "\n".join(parts)
 
 
 def wait_slowly(condition: Callable[[], Any], timeout_s: float, description: str) -> Any:
     """Wait without keeping the cluster's API server busy."""
-
-    def paused() -> Any:
-        return condition() or pause()
-
-    def pause() -> bool:
-        time.sleep(0.5)
-        return False
-
-    return wait_until(paused, timeout_s, description)
+    never = threading.Event()
+    return wait_until(lambda: condition() or never.wait(0.5), timeout_s, description)
 
 
 def selector(name: str) -> str:
@@ -209,17 +188,23 @@ class Deployment:
         self.cluster.kubectl("scale", self.object, f"--replicas={count}")
         self.wait_ready(count)
 
-    def set_env(self, **settings: str) -> None:
-        self.cluster.kubectl(
-            "set", "env", self.object, *(f"{name}={value}" for name, value in settings.items())
-        )
+    def set_env(self, setting: str) -> None:
+        self.cluster.kubectl("set", "env", self.object, setting)
 
     def kill(self, pod: str, words: str, age: Literal["oldest", "youngest"] = "oldest") -> None:
         """End a process of a pod by SIGKILL: of those that have the words, a master is the oldest."""
         self.cluster.kubectl("exec", pod, "--", PYTHON, "-c", KILL, words, age)
 
-    def log(self, pod: str, *options: str) -> str:
-        return self.cluster.kubectl("logs", pod, *options, check=False)
+    def log(self, *pods: str) -> str:
+        """Return the logs of pods, also of their containers that have ended."""
+        words = [(pod, *previous) for pod in pods for previous in ((), ("--previous",))]
+        return "".join(self.cluster.kubectl("logs", *each, check=False) for each in words)
+
+    def metric(self, pod: str, name: str) -> float:
+        """Return the sum of a metric's series in a pod."""
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/pods/{pod}:8080/proxy/metrics"
+        found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", self.cluster.kubectl("get", "--raw", path), re.M)
+        return sum(map(float, found))
 
     def invoke(self, body: dict[str, Any], session: str = "") -> requests.Response:
         headers = {"X-Amzn-SageMaker-Session-Id": session} if session else {}
@@ -228,30 +213,28 @@ class Deployment:
     @contextmanager
     def under_load(
         self, scenario: str, model: str = "double", settle_s: float = 3.0, allowed: Sequence[str] = ()
-    ) -> Iterator[Load]:
+    ) -> Iterator[Counter[str]]:
         """Check the answers of 8 callers during the block; half of them keep their connection.
 
-        AssertionError afterwards if any answer was not right, but for the ``allowed`` outcomes.
+        Yields the outcomes that were not right, once the block has ended. AssertionError afterwards if there were
+        any but the ``allowed`` ones.
         """
         callers = Callers(self.port, samples(model), CALLERS, hang_after_s=HANG_S, host=self.cluster.address)
-        load = Load(callers.start(), set(allowed))
-        started = time.monotonic()
+        callers.start()
+        started, wrong = time.monotonic(), Counter[str]()
         try:
             time.sleep(settle_s)
-            yield load
+            yield wrong
             time.sleep(settle_s)
         finally:
             callers.stop()
-            seconds, wrong = time.monotonic() - started, load.wrong()
-            total = sum(callers.outcomes().values())
+            wrong.update({name: count for name, count in callers.outcomes().items() if name != RIGHT})
+            seconds, total = time.monotonic() - started, sum(callers.outcomes().values())
             slowest = max((reply.ended - reply.started for reply in callers.snapshot()), default=0.0)
             found = ", ".join(f"{count} × {name}" for name, count in sorted(wrong.items())) or "0"
-            self.cluster.report.append(
-                f"| {scenario} | {seconds:.0f} s | {total:,} | {found} | {slowest:.1f} s |"
-            )
-        assert not {name: count for name, count in wrong.items() if name not in load.allowed}, (
-            f"{scenario}: {found} of {total}; {callers.details}"
-        )
+            row = f"| {scenario} | {seconds:.0f} s | {total:,} | {found} | {slowest:.1f} s |"
+            self.cluster.report.append(row)
+        assert {*wrong} <= {*allowed}, f"{scenario}: {found} of {total}; {callers.details}"
 
 
 def cluster_tool(*words: str) -> None:

@@ -61,10 +61,11 @@ def write_cluster_repository(folder: Path) -> Path:
 
 def samples(model: str = DOUBLE, count: int = 32) -> list[Sample]:
     """Return requests whose right answers all differ."""
-    return [_sample(model, number) for number in range(count)]
-
-
-def _sample(model: str, number: int) -> Sample:
-    body = dispatch_body(model, {"text": str(number)})
-    golden = {"modelname": model, "result": [2.0 * number] * 2}
-    return Sample(f"{model} {number}", model, "/invocations", JSON, body, golden)
+    return [
+        Sample(
+            f"{model} {number}",
+            *(model, "/invocations", JSON, dispatch_body(model, {"text": str(number)})),
+            golden={"modelname": model, "result": [2.0 * number] * 2},
+        )
+        for number in range(count)
+    ]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -58,24 +58,17 @@ def running_server(
     assert process.stdout is not None
     log = threading.Thread(target=process.stdout.read)  # a full pipe would stop the server
     try:
-        address = f"{host}:{read_port(process.stdout, port_pattern)}"
+        ports = (found[1] for line in process.stdout if (found := re.search(port_pattern, line)))
+        port = next(ports, "")
+        assert port, "the server has ended"
         log.start()
-        yield address
+        yield f"{host}:{port}"
     finally:
         process.kill()  # nothing is to be kept, and moto's own end takes seconds on a busy machine
         process.wait(10)
         if log.ident:
             log.join(10)
         process.stdout.close()
-
-
-def read_port(log: IO[str], port_pattern: str) -> str:
-    text = ""
-    for line in log:
-        text += line
-        if found := re.search(port_pattern, line):
-            return found[1]
-    raise AssertionError(text)
 
 
 def fake_aws(host: str = "127.0.0.1", **env: str) -> AbstractContextManager[str]:
@@ -99,12 +92,8 @@ def refusing_aws(code: str, message: str) -> Iterator[str]:
 
 def registry_config(folder: Path, password: str = ECR_PASSWORD, storage: str = "") -> Path:
     """Write the configuration of a registry that accepts only the fake ECR's password, and return its path."""
-    password_hash = subprocess.run(
-        ["perl", "-e", "print crypt($ARGV[0], $ARGV[1])", password, BCRYPT_SALT],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = ["perl", "-e", "print crypt($ARGV[0], $ARGV[1])", password, BCRYPT_SALT]
+    password_hash = subprocess.check_output(command, text=True)
     (folder / "htpasswd").write_text(f"AWS:{password_hash}\n")
     config = folder / "registry.yml"
     config.write_text(

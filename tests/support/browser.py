@@ -9,12 +9,10 @@ from contextlib import contextmanager
 import pytest
 from selenium import webdriver
 
-HEADLESS_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-sync")
-NO_NETWORK_FLAGS = (
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-    "--disable-quic",
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-sync"),
+    # No network traffic of its own.
+    *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic"),
 )
 
 
@@ -26,7 +24,7 @@ def chromium(*arguments: str) -> Iterator[webdriver.Chrome]:
         pytest.skip("there is no chromium: on Debian apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for word in (*HEADLESS_FLAGS, *NO_NETWORK_FLAGS, *arguments):
+    for word in (*FLAGS, *arguments):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with webdriver.Chrome(options, webdriver.ChromeService(driver)) as started:

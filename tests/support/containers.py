@@ -1,4 +1,4 @@
-"""Start a container of the image with Podman, inspect it and remove it."""
+"""Build the image with Podman, start a container of it, inspect it and remove it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
 from sm.settings import HERE
@@ -60,23 +61,32 @@ def build_image(*options: str, flags: str = "") -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
+@pytest.fixture(scope="session")
+def image() -> str:
+    """Build the CPU image with the documented command, and return its name."""
+    if shutil.which("podman") is None:
+        pytest.skip("there is no podman: the image is neither built nor run")
+    build_image(f"IMAGE={IMAGE}")
+    return IMAGE
+
+
 def has_image(name: str) -> bool:
     """True if Podman is here, and has an image."""
     return bool(shutil.which("podman")) and not subprocess.call(["podman", "image", "exists", name])
 
 
-def podman(*arguments: str, timeout: float = 60) -> str:
+def podman(*words: str, timeout: float = 60, env: dict[str, str] | None = None) -> str:
     """Run Podman, and return what it prints. AssertionError with its error if it fails."""
     # Podman's monitor may leave a file named oom in the current folder, so this uses a temporary one.
     completed = subprocess.run(
-        ["podman", *arguments],
+        ["podman", *words],
         capture_output=True,
         text=True,
         timeout=timeout,
-        check=False,
         cwd=tempfile.gettempdir(),
+        env=env,
     )
-    assert completed.returncode == 0, f"podman {' '.join(arguments)}: {completed.stderr}"
+    assert completed.returncode == 0, f"podman {' '.join(words)}: {completed.stderr}"
     return completed.stdout.strip()
 
 
@@ -101,18 +111,29 @@ class Container:
         where = f"{self.url}/invocations{f'?modelname={model}' if model else ''}"
         return requests.post(where, data=body, headers={"Content-Type": content_type}, timeout=60)
 
+    def infer(self, model: str) -> Any:
+        """Send a number to a model that answers with a JSON text, and return it."""
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
+        answer = self.send(json.dumps({"inputs": [tensor]}).encode(), model=model)
+        assert answer.ok, answer.text
+        return json.loads(answer.json()["outputs"][0]["data"][0])
+
+    def models(self) -> set[str]:
+        rows = requests.get(f"{self.url}/models", timeout=10).json()["models"]
+        return {row["modelName"] for row in rows}
+
     def transports(self) -> dict[str, float]:
         """Return the number of requests to Triton by tensor transport."""
         lines = requests.get(f"{self.url}/metrics", timeout=5).text.splitlines()
         series = (line for line in lines if line.startswith("trireme_tensor_requests_total{"))
         return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in series}
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, timeout_s: float = 60) -> None:
         def ready() -> bool:
             assert self.state("Running") == "true", self.logs()[-4000:]
             return self.ping() == 200
 
-        wait_until(ready, description="/ping 200")
+        wait_until(ready, timeout_s, description="/ping 200")
 
     def state(self, name: str) -> str:
         return podman("inspect", "--format", f"{{{{.State.{name}}}}}", self.id)
@@ -120,6 +141,11 @@ class Container:
     def logs(self) -> str:
         completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
         return completed.stdout + completed.stderr
+
+    def records(self, level: str = "error") -> list[dict[str, Any]]:
+        """Return the supervisor's log records of a level."""
+        records = [json.loads(line) for line in self.logs().splitlines() if line.startswith("{")]
+        return [record for record in records if (record["process"], record["level"]) == ("serve", level)]
 
     def wait_end(self) -> int:
         """Wait until the container ends by itself, and return its exit code."""
@@ -141,12 +167,11 @@ def running_container(
     repository: Path | None,
     *flags: str,
     arguments: tuple[str, ...] = ("serve",),
-    container_port: int = 8080,
     wait_until_ready: bool = True,
 ) -> Iterator[Container]:
     """Run a container with the repository mounted read-only at /opt/ml/model, as SageMaker mounts it."""
     port = 0 if "--network" in flags else free_port()
-    published = ["-p", f"127.0.0.1:{port}:{container_port}"] if port else []
+    published = ["-p", f"127.0.0.1:{port}:8080"] if port else []
     mounted = ["-v", f"{repository}:/opt/ml/model:ro"] if repository else []
     started = Container(podman("run", "-d", *published, *mounted, *flags, image, *arguments), port)
     try:
@@ -168,11 +193,3 @@ def write_team_repository(
     for path in (folder.parent, folder):
         path.chmod(0o755)
     return folder
-
-
-def only_error(log: str) -> dict[str, Any]:
-    """Return the supervisor's error line in a log, which must have exactly one."""
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    errors = [line for line in lines if line["process"] == "serve" and line["level"] == "error"]
-    assert len(errors) == 1, log
-    return dict(errors[0])

@@ -62,6 +62,11 @@ class Done:
     out: str
     err: str
 
+    @property
+    def equal(self) -> set[str]:
+        """The clients whose answers were compared and are equal."""
+        return {line.split()[0] for line in self.out.splitlines() if line.split()[1:2] == ["equal"]}
+
 
 @dataclass
 class FakeAccount:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ def code_blocks(page: str, language: str = "sh") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (HERE / "docs" / page).read_text(), re.S)
 
 
-def run_commands(commands: str, folder: Path, port: int) -> list[dict[str, Any]]:
-    """Run shell commands in ``folder`` against the box at ``port``.
+def run_commands(
+    commands: str, folder: Path, port: int, environment: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Run shell commands in ``folder`` against the box at ``port``, by default with this checkout's ``sm``.
 
     Returns:
         The JSON responses among what the commands print.
@@ -27,12 +30,12 @@ def run_commands(commands: str, folder: Path, port: int) -> list[dict[str, Any]]
     Raises:
         AssertionError: A command failed.
     """
-    # Runs this checkout's ``sm``, even if the virtual environment belongs to another one.
-    variables = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port), "PYTHONPATH": str(HERE)}
+    # Even if the virtual environment belongs to another checkout.
+    own = {"PYTHONPATH": str(HERE), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     completed = subprocess.run(
         ["bash", "-euc", commands.replace("localhost:8080", f"127.0.0.1:{port}")],
         cwd=folder,
-        env={**variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**(environment or {**os.environ, **own}), "SAGEMAKER_BIND_TO_PORT": str(port)},
         capture_output=True,
         text=True,
         check=False,

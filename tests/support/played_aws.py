@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,7 @@ from botocore.exceptions import ClientError
 
 from tests.support.aws import ENVIRONMENT, REGION, aws_client, fake_aws
 from tests.support.aws_proxy import NO_MODEL, Proxy, Request, Response, json_error, running_proxy
-from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.containers import Container, running_container
+from tests.support.boxes import RunningBox, running_box
 from trireme_tools.deploy.model_data import url_of
 
 BUCKET = "team"
@@ -39,25 +38,6 @@ ROLE = "arn:aws:iam::123456789012:role/serving"
 #: The most boxes of an endpoint, whatever its number of instances.
 MAX_INSTANCES = 2
 
-#: Starts a box with a model folder (``None``: the image has the models), an image and variables.
-Launch = Callable[
-    [Path, Path | None, str, Mapping[str, str]], AbstractContextManager["RunningBox | Container"]
-]
-
-
-def as_process(
-    folder: Path, model: Path | None, _image: str, variables: Mapping[str, str]
-) -> AbstractContextManager[RunningBox | Container]:
-    """Start a box of this checkout, whatever the image."""
-    return running_box(folder, model, False, (), "", "serve", **variables)
-
-
-def as_container(
-    _folder: Path, model: Path | None, image: str, variables: Mapping[str, str]
-) -> AbstractContextManager[RunningBox | Container]:
-    flags = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]
-    return running_container(image, model, *flags, wait_until_ready=False)
-
 
 @dataclass
 class Endpoint:
@@ -65,7 +45,7 @@ class Endpoint:
 
     status: str
     reason: str = ""
-    boxes: list[RunningBox | Container] = field(default_factory=list)
+    boxes: list[RunningBox] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     changing: threading.Thread = field(default_factory=threading.Thread)
     strategy: str = "RANDOM"
@@ -94,7 +74,6 @@ class PlayedAws(Proxy):
     """Starts, replaces and stops boxes as the account's endpoints are created, updated and deleted."""
 
     folder: Path = Path()
-    launch: Launch = as_process
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     #: The boxes of inference components, by name.
     copies: dict[str, Endpoint] = field(default_factory=dict)
@@ -113,8 +92,7 @@ class PlayedAws(Proxy):
             return response
         name = json.loads(request.body)["EndpointName"]
         if request.operation == "DescribeEndpoint" and (endpoint := self.endpoints.get(name)):
-            state = {"EndpointStatus": endpoint.status, "FailureReason": endpoint.reason}
-            response.body = json.dumps({**json.loads(response.body), **state}).encode()
+            response.add({"EndpointStatus": endpoint.status, "FailureReason": endpoint.reason})
         elif request.operation in ("CreateEndpoint", "UpdateEndpoint"):
             endpoint = self.endpoints.setdefault(name, Endpoint("Creating"))
             endpoint.status = "Updating" if endpoint.boxes else "Creating"
@@ -135,10 +113,9 @@ class PlayedAws(Proxy):
         component["InferenceComponentStatus"] = "Updating" if endpoint.boxes else "Creating"
         self._replace(name, endpoint, variant, component)
 
-    def _replace(
-        self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: Any = None
-    ) -> None:
-        arguments = (name, endpoint, variant, component)
+    def _replace(self, *arguments: Any) -> None:
+        """Run :meth:`_replace_boxes` in a thread."""
+        endpoint: Endpoint = arguments[1]
         endpoint.changing = threading.Thread(target=self._replace_boxes, args=arguments)
         endpoint.changing.start()
 
@@ -170,7 +147,7 @@ class PlayedAws(Proxy):
         self._client("cloudwatch").put_metric_data(Namespace="AWS/SageMaker", MetricData=[row])
 
     def _replace_boxes(
-        self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: dict[str, Any] | None
+        self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: Any = None
     ) -> None:
         """Start the boxes of a variant or of a component. The old ones serve until the new ones are ready.
 
@@ -183,7 +160,7 @@ class PlayedAws(Proxy):
             boxes = [stack.enter_context(self._start_box(variant)) for _ in range(count)]
             for box in boxes:
                 box.wait_ready()
-                self._send_log(name, box.log.read_text() if isinstance(box, RunningBox) else box.logs())
+                self._send_log(name, box.log.read_text())
         except (AssertionError, ClientError, tarfile.TarError) as error:
             stack.close()
             endpoint.status, endpoint.reason = "Failed", str(error)
@@ -203,16 +180,16 @@ class PlayedAws(Proxy):
         config = sagemaker.describe_endpoint_config(EndpointConfigName=config_name)
         return dict(config["ProductionVariants"][0])
 
-    def _start_box(self, variant: Mapping[str, Any]) -> AbstractContextManager[RunningBox | Container]:
+    def _start_box(self, variant: Mapping[str, Any]) -> AbstractContextManager[RunningBox]:
         folder = self.folder / uuid.uuid4().hex
+        folder.mkdir(parents=True)
         described = self._client("sagemaker").describe_model(ModelName=variant["ModelName"])
         container = described["PrimaryContainer"]
-        folder.mkdir(parents=True)
-        url, model = url_of(container), None
-        if url:
-            model = folder / "model"
+        model = folder / "model" if (url := url_of(container)) else None
+        if model:
             self._fetch(url, model)
-        return self.launch(folder, model, container["Image"], container.get("Environment", {}))
+        # A box of this checkout, whatever the image.
+        return running_box(folder, model, False, (), "", "serve", **container.get("Environment", {}))
 
     def _fetch(self, url: str, folder: Path) -> None:
         """Unpack an archive, or download all files below a prefix, readable for the user of a container."""
@@ -251,29 +228,20 @@ class PlayedAws(Proxy):
 
 
 @contextmanager
-def played_aws(folder: Path, launch: Launch = as_process) -> Iterator[PlayedAws]:
+def played_aws(folder: Path) -> Iterator[PlayedAws]:
     """Run such an AWS; the boxes stop with the block."""
-    with fake_aws() as moto, running_proxy(PlayedAws(moto, folder=folder, launch=launch)) as aws:
+    with fake_aws() as moto, running_proxy(PlayedAws(moto, folder=folder)) as aws:
         try:
             yield aws
         finally:
             aws.close()
 
 
-@dataclass
 class Account:
     """The calls of a SageMaker customer, made with boto3."""
 
-    url: str
-    sagemaker: Any = field(init=False)
-    s3: Any = field(init=False)
-    runtime: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        # No retries: a test must see every lost request.
-        self.sagemaker, self.s3, self.runtime = (
-            aws_client(name, self.url) for name in ("sagemaker", "s3", "sagemaker-runtime")
-        )
+    def __init__(self, url: str) -> None:
+        self.sagemaker, self.s3 = (aws_client(name, url) for name in ("sagemaker", "s3"))
         self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
 
     def upload(self, key: str, folder: Path) -> str:
@@ -283,36 +251,6 @@ class Account:
             archive.add(folder, ".")
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
         return f"s3://{BUCKET}/{key}"
-
-    def create(
-        self, name: str, model_data_url: str, image: str = IMAGE, environment: Mapping[str, str] | None = None
-    ) -> Any:
-        """Create an endpoint, and return its description once it is ``InService`` or ``Failed``."""
-        variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", **(environment or {})}
-        data = {"ModelDataUrl": model_data_url} if model_data_url else {}
-        container = {"Image": image, "Environment": variables, **data}
-        self.sagemaker.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
-        variant: dict[str, Any] = {
-            "VariantName": "AllTraffic",
-            "ModelName": name,
-            "InstanceType": "ml.c5.large",
-        }
-        variant |= {"InitialInstanceCount": 1, "InitialVariantWeight": 1.0}
-        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-        self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
-
-        def is_steady() -> Any:
-            record = self.sagemaker.describe_endpoint(EndpointName=name)
-            return record if record["EndpointStatus"] in ("InService", "Failed") else None
-
-        return wait_until(is_steady, 120, f"the endpoint {name} to be InService or Failed")
-
-    def invoke_text(self, name: str, text: str, **options: Any) -> str:
-        """Invoke the endpoint with a text, and return the body of the response."""
-        response = self.runtime.invoke_endpoint(
-            EndpointName=name, ContentType="text/plain", Body=text.encode(), **options
-        )
-        return str(response["Body"].read().decode())
 
 
 def main() -> int:

@@ -15,16 +15,10 @@ import pytest
 
 from sm.settings import HERE
 from tests.support.aws import ENVIRONMENT, fake_aws, registry_config, running_registry
-from tests.support.containers import has_image
+from tests.support.containers import has_image, podman
 
 BASE = "docker.io/library/debian:bookworm-slim"
 AWS_COMMAND = Path(sys.executable).with_name("aws")
-
-
-def podman(*words: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(["podman", *words], capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @dataclass
@@ -125,7 +119,6 @@ def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Ite
         "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"),
     }
     yield checkout
-    if mine := podman(
-        "image", "ls", "--all", "--quiet", "--no-trunc", "--filter", f"label={checkout.label}"
-    ).split():
+    label = ("--filter", f"label={checkout.label}")
+    if mine := podman("image", "ls", "--all", "--quiet", "--no-trunc", *label).split():
         podman("rmi", "--force", *set(mine))

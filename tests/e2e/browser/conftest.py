@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from tests.e2e.browser.playground import DESKTOP, Playground
+from tests.e2e.browser.playground import Playground
 from tests.support.box_fixture import Boxes, boxes
 from tests.support.boxes import RunningBox
 from tests.support.browser import chromium
@@ -45,7 +45,4 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def page(browser: webdriver.Chrome, page_box: RunningBox) -> Playground:
-    shown = Playground(browser, page_box.url)
-    shown.show_on(DESKTOP)
-    shown.console_errors()
-    return shown
+    return Playground(browser, page_box.url)

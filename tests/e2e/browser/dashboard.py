@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from selenium.webdriver.remote.webelement import WebElement
 
 from tests.e2e.browser.playground import Playground
 
-#: JavaScript that counts a chart's coloured pixels. The axes and the grid are grey.
-COUNT_COLOURED_PIXELS = """
-const canvas = arguments[0].querySelector("canvas");
-if (!canvas) return 0;
-const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-const grey = (at) => Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) < 60;
-let found = 0;
-for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 99 && !grey(at)) found++;
-return found;
-"""
-#: JavaScript that returns by how many pixels a chart's lowest line is above its bottom.
-LOWEST_LINE = """
+#: JavaScript that counts a chart's coloured pixels, and by how many pixels the lowest of them is above its bottom.
+#: The axes and the grid are grey.
+COLOURED = """
 const canvas = arguments[0].querySelector("canvas"), plot = arguments[0].querySelector(".u-over");
+if (!canvas) return [0, 0];
 const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
 const grey = (at) => Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) < 60;
-let lowest = 0;
-for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 99 && !grey(at)) lowest = Math.floor(at / 4 / canvas.width);
-return plot.offsetTop + plot.offsetHeight - lowest / devicePixelRatio;
+let found = 0, lowest = 0;
+for (let at = 0; at < data.length; at += 4)
+  if (data[at + 3] > 99 && !grey(at)) { found++; lowest = Math.floor(at / 4 / canvas.width); }
+return [found, plot.offsetTop + plot.offsetHeight - lowest / devicePixelRatio];
 """
 #: A chart with a single point has more coloured pixels.
 MIN_COLOURED_PIXELS = 10
+TITLES = (
+    "Requests per second by model",
+    "Requests per second by status",
+    "Latency",
+    "In flight and queue",
+    "Where the time goes: stages",
+    "Memory",
+)
 
 
 class Dashboard(Playground):
     """One browser at the dashboard of one box."""
-
-    TITLES: ClassVar[tuple[str, ...]] = (
-        "Requests per second by model",
-        "Requests per second by status",
-        "Latency",
-        "In flight and queue",
-        "Where the time goes: stages",
-        "Memory",
-    )
 
     def open_dashboard(self) -> None:
         """Open the dashboard in a fresh page, and wait for the first numbers."""
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/dashboard")
         self.wait(lambda: self.all("#processes-table tbody tr"))
+        self.wait(lambda: self.has_values("Memory"))
 
     def row(self, table: str, name: str) -> list[str]:
         """Return the cells of the row whose first cell is ``name``, or empty cells if there is none."""
-        rows: list[list[str]] = self.browser.execute_script(
-            "return [...document.querySelectorAll(arguments[0])].map(row => [...row.cells].map(cell => cell.innerText))",
-            f"#{table}-table tbody tr",
-        )
+        code = "return [...document.querySelectorAll(arguments[0])].map(row => [...row.cells].map(cell => cell.innerText))"
+        rows: list[list[str]] = self.script(code, f"#{table}-table tbody tr")
         return next((row for row in rows if row[0] == name), [""] * 10)
 
     def figure(self, title: str) -> WebElement:
@@ -65,20 +54,13 @@ class Dashboard(Playground):
 
     def has_values(self, title: str) -> bool:
         """Return true if the chart has a line or at least a point."""
-        return bool(
-            self.browser.execute_script(COUNT_COLOURED_PIXELS, self.figure(title)) > MIN_COLOURED_PIXELS
-        )
+        return bool(self.script(COLOURED, self.figure(title))[0] > MIN_COLOURED_PIXELS)
 
     def lowest_line(self, title: str) -> float:
         """Return how far a chart's lowest line is above its bottom, in pixels."""
-        return float(self.browser.execute_script(LOWEST_LINE, self.figure(title)))
+        return float(self.script(COLOURED, self.figure(title))[1])
 
-    def legend(self, title: str) -> dict[str, str]:
-        """Return the values in a chart's legend, by the name of the line."""
-        return dict(
-            self.browser.execute_script(
-                "return [...arguments[0].querySelectorAll('.legend li')].map("
-                "item => [item.querySelector('span').innerText, item.querySelector('b').innerText])",
-                self.figure(title),
-            )
-        )
+    def legend(self, title: str) -> list[str]:
+        """Return the names of a chart's lines."""
+        items = self.figure(title).find_elements("css selector", ".legend li span")
+        return [item.text for item in items]

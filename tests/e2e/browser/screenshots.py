@@ -7,54 +7,40 @@ import itertools
 import json
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from selenium.webdriver import Chrome
 
 from sm.settings import HERE, Settings
 from tests.e2e.browser.dashboard import Dashboard
 from tests.e2e.browser.playground import DESKTOP, PHONE, Playground, Screen
-from tests.support.aws import fake_aws
 from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
-from tests.support.s3 import CREDENTIALS, client
 from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "docs" / "pictures"
 
 
-@dataclass(frozen=True)
-class Screenshot:
-    """A picture of the playground after a client's first sample. ``view`` is the open tab."""
-
-    file: str
-    model: str
-    screen: Screen
-    open_tab: str = "result"
-
-
-SCREENSHOTS = (
-    Screenshot("playground.jpg", "yolov5", DESKTOP),
-    Screenshot("playground-time.jpg", "resnet", DESKTOP, "time"),
-    Screenshot("playground-phone.jpg", "bert_base", PHONE),
-)
-
+#: Pictures of the playground after a client's first sample: model, screen and open tab.
+SCREENSHOTS = {
+    "playground.jpg": ("yolov5", DESKTOP, "result"),
+    "playground-time.jpg": ("resnet", DESKTOP, "time"),
+    "playground-phone.jpg": ("bert_base", PHONE, "result"),
+}
 DASHBOARD_SCREENSHOTS = {"dashboard.jpg": Screen(1280, 1180, "light"), "dashboard-phone.jpg": PHONE}
 TRAFFIC_S = 75.0  # seconds of requests before the dashboard's picture, for lines in its charts
 
 
-def take_screenshot(page: Playground, screenshot: Screenshot) -> None:
-    """Run a sample in the playground, and save the picture."""
-    page.show_on(screenshot.screen)
-    page.open(screenshot.model)
-    # Run it twice: the second response comes from a warm model.
-    page.run_sample()
-    page.run_sample()
-    page.wait(lambda: page.all("#view-result canvas, #view-result .bar"))
-    page.open_tab(screenshot.open_tab)
-    save(page, screenshot.file)
+def take_playground(page: Playground) -> None:
+    for file, (model, screen, tab) in SCREENSHOTS.items():
+        page.show_on(screen)
+        page.open(model)
+        # Run it twice: the second response comes from a warm model.
+        page.run_sample()
+        page.run_sample()
+        page.wait(lambda: page.all("#view-result canvas, #view-result .bar"))
+        page.open_tab(tab)
+        save(page, file)
 
 
 #: JavaScript that returns where the dashboard's tables are in the page.
@@ -76,15 +62,10 @@ def save(page: Playground, file: str, clip: str = "") -> None:
 
 def send_traffic(box: RunningBox, seconds: float) -> None:
     """Send the clients' samples for a while, and sometimes an invalid payload."""
-    payloads = {
-        name: json.loads((HERE / "clients" / name / "sample" / "payload.json").read_bytes())
-        for name in ("bert_base", "resnet", "yolov5")
-    }
     end = time.monotonic() + seconds
-    for number in itertools.count():
-        if time.monotonic() > end:
-            return
-        for name, payload in payloads.items():
+    for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+        for name in ("bert_base", "resnet", "yolov5"):
+            payload = json.loads((HERE / "clients" / name / "sample" / "payload.json").read_bytes())
             box.invoke(name, {} if number % 9 == 8 and name == "bert_base" else payload)
 
 
@@ -94,40 +75,23 @@ def take_dashboard(box: RunningBox, browser: Chrome) -> None:
     for file, screen in DASHBOARD_SCREENSHOTS.items():
         page.show_on(screen)
         page.open_dashboard()
-        page.wait(lambda: page.has_values("Memory"))
         save(page, file)
         if screen is not PHONE:
             save(page, "dashboard-tables.jpg", clip=TABLES)
-
-
-def upload(repository: Path, url: str) -> None:
-    """Put the models into the bucket ``models`` of an S3."""
-    s3 = client(url)
-    s3.create_bucket(Bucket="models")
-    for file in filter(Path.is_file, repository.rglob("*/*")):
-        if file.suffix != ".pyc":
-            s3.upload_file(str(file), "models", f"demo/{file.relative_to(repository)}")
 
 
 def main() -> None:
     settings = Settings.read({})
     prepare(settings)
     FOLDER.mkdir(exist_ok=True)
+    repository = settings.cache / "repository" / "cpu"
     with (
         tempfile.TemporaryDirectory() as folder,
-        fake_aws() as s3,
         chromium() as browser,
+        running_box(Path(folder), repository, clients=()) as box,
     ):
-        upload(settings.cache / "repository" / "cpu", f"http://{s3}")
-        variables: Any = {
-            **CREDENTIALS,
-            "AWS_ENDPOINT_URL": f"http://{s3}",
-            "TRIREME_CACHE": f"{folder}/cache",
-        }
-        with running_box(Path(folder), None, clients=(), arguments="s3://models/demo/", **variables) as box:
-            for shot in SCREENSHOTS:
-                take_screenshot(Playground(browser, box.url), shot)
-            take_dashboard(box, browser)
+        take_playground(Playground(browser, box.url))
+        take_dashboard(box, browser)
 
 
 if __name__ == "__main__":

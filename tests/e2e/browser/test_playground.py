@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import wave
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,51 +28,49 @@ COLUMN_HEIGHTS = """
 const [canvas, columns] = arguments, context = canvas.getContext("2d");
 return columns.map(x => context.getImageData(x, 0, 1, canvas.height).data.filter((value, at) => at % 4 === 3 && value > 0).length);
 """
-CHELSEA = HERE / "clients/yolov5/sample/chelsea.jpg"
+CHELSEA = str(HERE / "clients/yolov5/sample/chelsea.jpg")
 
 
 @pytest.mark.parametrize("model", RESULTS)
 def test_a_sample_leads_to_a_result_that_everybody_can_use(page: Playground, model: str) -> None:
     page.open(model)
     page.run_sample()
-    assert page.text("#time").startswith("200 in")
+    assert page.text("#time").startswith("200 ")
     page.wait(lambda: page.find(f"#view-result {RESULTS[model]}"))
-    findings = []
-    for screen in SCREENS if model == CHECKED_ON_ALL_SCREENS else SCREENS[::2]:
+    is_checked = model == CHECKED_ON_ALL_SCREENS
+    for screen in SCREENS if is_checked else SCREENS[::2]:
         page.show_on(screen)
-        findings += page.serious_violations()
+        assert page.serious_violations() == []
         assert page.overflow_pixels() == 0
     for tab in ("json", "time", "code"):
         page.open_tab(tab)
-        findings += page.serious_violations() if model == CHECKED_ON_ALL_SCREENS else []
+        assert not is_checked or page.serious_violations() == []
         assert page.overflow_pixels() == 0
-    assert findings == []
     assert page.console_errors() == []
 
 
 def test_boxes_are_drawn_two_clicks_after_opening_the_page(page: Playground) -> None:
     page.show_on(PHONE)
-    page.open("yolov5")
-    # The second click chooses a file, which is sent at once.
-    page.field("image").send_keys(str(CHELSEA))
-    page.wait_for_answer()
-    page.wait(lambda: page.find("canvas.picture"))
-    assert page.text(".object-list") == "cat\n0.56"
-    size = page.browser.execute_script(
-        "const canvas = document.querySelector('canvas'); return [canvas.width, canvas.height]"
-    )
-    assert size == [451, 300]
+    page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        page.open("yolov5")
+        # The second click takes a photo or chooses a file, which is sent at once.
+        camera = page.wait(lambda: page.find("#payload [capture]"))
+        offered = [camera.get_attribute(name) for name in ("type", "accept", "capture")]
+        assert offered == ["file", "image/*", "environment"]
+        for control in (camera, page.field("image")):
+            control.send_keys(CHELSEA)
+            page.wait_for_answer()
+            page.wait(lambda: page.text(".object-list") == "cat\n0.56")
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert page.script("const it = document.querySelector('canvas'); return [it.width, it.height]") == [
+        451,
+        300,
+    ]
     # The result is on the screen: nobody has to scroll to it.
-    top = page.browser.execute_script("return document.getElementById('output').getBoundingClientRect().top")
+    top = page.script("return document.getElementById('output').getBoundingClientRect().top")
     assert top < PHONE.height / 2
-
-
-def test_a_dropped_picture_is_sent(page: Playground) -> None:
-    page.open("yolov5")
-    page.drop(CHELSEA, page.wait(lambda: page.find("#payload .drop")))
-    page.wait_for_answer()
-    page.wait(lambda: page.find("canvas.picture"))
-    assert page.text(".object-list") == "cat\n0.56"
 
 
 def test_the_score_slider_filters_without_a_new_request(page: Playground, page_box: RunningBox) -> None:
@@ -83,7 +79,7 @@ def test_the_score_slider_filters_without_a_new_request(page: Playground, page_b
     page.wait(lambda: page.find(".object-list li"))
     objects_before = len(page.all(".object-list li"))
     requests_before = page_box.metric("trireme_invocations_total", model="yolov5")
-    page.browser.execute_script(
+    page.script(
         "const slider = document.querySelector('#view-result input[type=range]');"
         "slider.value = 0.83; slider.dispatchEvent(new Event('input'))"
     )
@@ -99,22 +95,16 @@ def test_a_picture_in_the_answer_is_shown(page: Playground) -> None:
     assert page.find("#save-picture")
 
 
-def answer_with(page: Playground, kind: str) -> None:
-    page.open("answers_file")
-    Select(page.field("kind")).select_by_visible_text(kind)
-    page.run()
-    assert page.text("#time").startswith("200 in")
-
-
 def test_a_recording_in_the_answer_is_played_drawn_and_downloaded(page: Playground, tmp_path: Path) -> None:
-    answer_with(page, "audio/wav")
+    page.open("answers_file")
+    Select(page.field("kind")).select_by_visible_text("audio/wav")
+    assert page.run().startswith("200 ")
     player = page.wait(lambda: page.find("#view-result audio"))
-    seconds = page.wait(lambda: page.browser.execute_script("return arguments[0].duration", player))
+    seconds = page.wait(lambda: page.script("return arguments[0].duration", player))
     assert seconds == pytest.approx(1.0)
     drawn = page.wait(lambda: page.find("canvas.waveform"))
-    assert drawn.get_attribute("aria-label") == "Waveform of 1.0 s"
     # The tone becomes louder, so its picture becomes higher.
-    heights = page.browser.execute_script(COLUMN_HEIGHTS, drawn, [60, 320, 600])
+    heights = page.script(COLUMN_HEIGHTS, drawn, [60, 320, 600])
     assert 0 < heights[0] < heights[1] < heights[2]
     assert page.serious_violations() == []
     page.download("#save-answer", tmp_path / "answer.wav")
@@ -125,61 +115,30 @@ def test_a_recording_in_the_answer_is_played_drawn_and_downloaded(page: Playgrou
     assert page.console_errors() == []
 
 
-@dataclass(frozen=True)
-class FileClient:
-    """A client, its field for a file, and the content type of the request by the file's name."""
-
-    model: str
-    label: str
-    content_types: dict[str, str]
-
-
-#: ``sm new-client files --kind bytes`` writes ``files``. The page sends a file of JSON to the first two as base64:
-#: as a raw body it would be read as a request.
-FILE_CLIENTS = (
-    FileClient(
-        "files",
-        "content",
-        {"leaflet.pdf": "application/octet-stream", "numbers.json": "application/json"},
-    ),
-    FileClient(
-        "weigh",
-        "content",
-        {
-            "leaflet.pdf": "application/pdf",
-            "unknown.qqq": "application/octet-stream",
-            "numbers.json": "application/json",
-        },
-    ),
-    FileClient(
-        "whole",
-        "file",
-        {
-            "rows.csv": "text/csv",
-            "unknown.qqq": "application/octet-stream",
-            "numbers.json": "application/json",
-        },
-    ),
-)
+#: Clients, their field for a file, and the content type of the request by the file's name. ``sm new-client files
+#: --kind bytes`` writes ``files``. The page sends a file of JSON to the first two as base64: as a raw body it would
+#: be read as a request.
+UNKNOWN = {"unknown.qqq": "application/octet-stream", "numbers.json": "application/json"}
+FILE_CLIENTS = {
+    "files": ("content", {"leaflet.pdf": "application/octet-stream", **UNKNOWN}),
+    "weigh": ("content", {"leaflet.pdf": "application/pdf", **UNKNOWN}),
+    "whole": ("file", {"rows.csv": "text/csv", **UNKNOWN}),
+}
 CONTENT = b'{"payload": "not a request", "inputs": []}'
 
 
-@pytest.mark.parametrize("client", FILE_CLIENTS, ids=lambda client: client.model)
-def test_a_file_of_any_type_is_sent_from_the_page(
-    page: Playground, tmp_path: Path, client: FileClient
-) -> None:
-    page.open(client.model)
+@pytest.mark.parametrize("client", FILE_CLIENTS)
+def test_a_file_of_any_type_is_sent_from_the_page(page: Playground, tmp_path: Path, client: str) -> None:
+    label, content_types = FILE_CLIENTS[client]
+    page.open(client)
     # A list of types would grey out other files in the system's own window.
-    assert page.field(client.label).get_attribute("accept") in (None, "")
-    for name, content_type in client.content_types.items():
+    assert page.field(label).get_attribute("accept") in (None, "")
+    for number, (name, content_type) in enumerate(content_types.items()):
         file = tmp_path / name
         file.write_bytes(CONTENT)
         page.open_tab("result")
-        if name == next(iter(client.content_types)):
-            page.drop(file, page.wait(lambda: page.find("#payload .drop")))
-        else:
-            page.field(client.label).send_keys(str(file))
-        assert page.wait_for_answer().startswith("200 in")
+        page.field(label).send_keys(str(file)) if number else page.drop(file)
+        assert page.wait_for_answer().startswith("200 ")
         result = page.shown_json()["result"]
         assert result["bytes"] == len(CONTENT)
         assert result.get("content_type") in (None, content_type)
@@ -188,35 +147,11 @@ def test_a_file_of_any_type_is_sent_from_the_page(
     assert page.console_errors() == []
 
 
-def add_record(page: Playground) -> None:
-    next(button for button in page.all("button.quiet") if button.text == "Add a record").click()
-
-
-def test_a_photo_from_the_camera_is_sent(page: Playground) -> None:
-    page.show_on(PHONE)
-    page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
-    try:
-        page.open("yolov5")
-        camera = page.wait(lambda: page.find("#payload [capture]"))
-        assert camera.get_attribute("capture") == "environment"
-        assert (camera.get_attribute("type"), camera.get_attribute("accept")) == ("file", "image/*")
-        assert page.text("#payload .camera") == "Camera"
-        # The phone's camera puts its photo into this control as a file.
-        camera.send_keys(str(CHELSEA))
-        page.wait_for_answer()
-        page.wait(lambda: page.find("canvas.picture"))
-        assert page.text(".object-list") == "cat\n0.56"
-        assert page.serious_violations() == []
-    finally:
-        page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
-
-
 def test_a_teams_client_has_a_form_with_every_kind_of_field(page: Playground) -> None:
     page.open("orders")
     page.run_sample()
     assert [row.text.split() for row in page.all("tbody tr")][:2] == [["pen", "3", "6"], ["ink", "1", "2"]]
     assert page.field("rounded").get_attribute("role") == "switch"
-    assert "Share of the price." in page.text("#parameters")
     page.fill("discount", "0.5")
     page.click("[aria-label='lines 2'] .quiet")
     page.run()
@@ -224,26 +159,28 @@ def test_a_teams_client_has_a_form_with_every_kind_of_field(page: Playground) ->
     assert page.text("#view-result tbody tr").split() == ["pen", "3", "3"]
 
 
-def test_records_are_sent_as_a_list(page: Playground) -> None:
+def test_records_are_sent_as_a_list_also_with_the_keyboard_alone(page: Playground) -> None:
     page.open("bert_base")
     page.fill("text", "Paris is the [MASK] of France.")
-    add_record(page)
-    page.all("#payload textarea")[1].send_keys("no blank here")
-    page.run()
+    next(button for button in page.all("button.quiet") if button.text == "Add a record").click()
+    page.all("#payload textarea")[1].send_keys("no blank here", Keys.CONTROL, Keys.ENTER)
+    page.wait_for_answer()
     page.wait(lambda: len(page.all("#view-result h3")) == 2)
     assert page.text("#view-result mark") == "capital"
-    assert "no [MASK]" in page.text("#view-result > .error")
+    assert page.text("#view-result > .error")
+    page.script("document.getElementById('tab-result').focus()")
+    page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert page.browser.switch_to.active_element.get_attribute("id") == "tab-json"
 
 
 def test_an_error_is_shown_beside_its_field(page: Playground) -> None:
     page.open("bert_base")
     page.fill("text", "no blank here")
-    page.run()
-    assert page.text("#time").startswith("422 in")
+    assert page.run().startswith("422 ")
     field = page.field("text")
     assert field.get_attribute("aria-invalid") == "true"
     descriptions = [page.text(f"#{part}") for part in str(field.get_attribute("aria-describedby")).split()]
-    assert any("has no [MASK] to fill" in text for text in descriptions)
+    assert any("[MASK]" in text for text in descriptions)
     assert page.browser.switch_to.active_element == field
     page.fill("text", "now a [MASK] here")
     page.run()
@@ -259,7 +196,6 @@ def test_a_stream_is_shown_while_it_arrives(page: Playground, tmp_path: Path) ->
     assert "five" not in page.text(".streaming")
     permission.touch()
     page.wait_for_answer()
-    assert "first part after" in page.text("#time")
     assert page.text("#view-result .text-result").strip() == f"one two {permission} five"
 
 
@@ -275,25 +211,10 @@ def test_the_time_view_shows_the_stages_and_the_last_requests(page: Playground) 
 
 def test_a_model_without_a_client_has_a_form_for_its_tensors(page: Playground) -> None:
     page.open("doubles")
-    assert "FP32 [2, 2]" in page.text("#payload")
     page.fill("x", "[[1, 2], [3, 4]]")
     page.run()
     page.wait(lambda: page.find("#view-result td"))
     assert page.text("#view-result tbody tr").split(maxsplit=3) == ["y", "FP32", "[2,2]", "[2,4,6,8]"]
-
-
-def test_the_playground_works_with_the_keyboard_alone(page: Playground) -> None:
-    page.open("bert_base")
-    page.field("text").send_keys(Keys.END, " ", Keys.CONTROL, Keys.ENTER)
-    page.wait_for_answer()
-    page.browser.execute_script("document.getElementById('tab-result').focus()")
-    page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
-    assert page.browser.switch_to.active_element.get_attribute("id") == "tab-json"
-
-
-def is_dark(page: Playground, expected: bool) -> bool:
-    """Whether the API viewer is in the mode that is expected."""
-    return (page.find("html.dark-mode") is not None) == expected
 
 
 def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
@@ -302,16 +223,12 @@ def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
     assert page.text(".opblock-summary-path") == "/invocations"
     groups = [group.get_attribute("data-tag") for group in page.all(".opblock-tag")]
     assert groups == ["Inference", "Models", "SageMaker", "OpenAI", "Triton", "Operations", "Pages"]
-    colours: dict[str, list[tuple[str, str]]] = {}
-    for screen in SCREENS[:2]:
+    title = page.wait(lambda: page.find(".info .title"))
+    colours = []
+    for screen, selector in zip(SCREENS, ("html:not(.dark-mode)", "html.dark-mode"), strict=False):
         page.show_on(screen)
-        parts = ("body", ".info .title", ".opblock-tag", ".opblock-summary-description")
-        page.wait(partial(is_dark, page, screen.scheme == "dark"))
-        colours[screen.scheme] = [page.colours(part) for part in parts]
-    assert all(light != dark for light, dark in zip(colours["light"], colours["dark"], strict=True))
+        page.wait(lambda selector=selector: page.find(selector))  # type: ignore[misc]
+        colours.append(title.value_of_css_property("color"))
+    assert colours[0] != colours[1]
     assert page.console_errors() == []
-    addresses = page.browser.execute_script(
-        "return performance.getEntriesByType('resource').map(it => it.name)"
-    )
-    assert addresses
-    assert all(address.startswith(page.url) for address in addresses)
+    assert page.loads_from_elsewhere() == []

@@ -19,7 +19,7 @@ def copies(cloud: FakeAccount) -> int:
 
 def test_a_component_gets_an_endpoint_without_a_model_and_a_rolling_update(cloud: FakeAccount) -> None:
     done = deploy(cloud, "--copies", "2", "--set", "Specification.DataCacheConfig.EnableCaching=true")
-    assert done.code == 0 and "ship  equal" in done.out, done.err
+    assert done.code == 0 and done.equal == {"ship"}, done.err
     (variant,) = cloud.created()["ProductionVariants"]
     scaling = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
     assert variant["ManagedInstanceScaling"] == scaling and variant["ModelName"] == NO_MODEL

@@ -18,7 +18,7 @@ from trireme_tools.deploy.model_data import url_of
 
 def test_a_folder_becomes_an_endpoint_once_and_its_answers_are_compared(cloud: FakeAccount) -> None:
     options = ("--count", "2", "--startup-timeout", "900", "--env", "A=1", "--tags", "team=sea", "cost=7")
-    assert "ship  equal" in cloud.deployed(*options).out
+    assert cloud.deployed(*options).equal == {"ship"}
     things, sagemaker = cloud.list_resources(), cloud.client("sagemaker")
     assert things["endpoints"] == ["ships"] and things["configurations"] == [cloud.deployed_configuration()]
     (model,), (version,) = things["models"], things["archives"]
@@ -142,20 +142,19 @@ def test_a_client_is_compared_by_its_own_name_and_only_if_its_model_is_served(
 ) -> None:
     code = cloud.repository / "code"
     (code / "ship").rename(code / "harbour")
-    assert "harbour  equal" in cloud.deployed().out
+    assert cloud.deployed().equal == {"harbour"}
     monkeypatch.setenv("TRIREME_CLIENTS", str(code))
     message = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
     body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": message}
     headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
     cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(424, headers, json.dumps(body).encode())
     done = cloud.deployed(data=url_of(cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]))
-    assert "harbour  equal" not in done.out
+    assert done.equal == set()
 
 
 def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(cloud: FakeAccount) -> None:
     write_repository(cloud.repository, model="boat")
-    done = cloud.deployed("--mme")
-    assert "ship  equal" in done.out and "boat  equal" in done.out
+    assert cloud.deployed("--mme").equal == {"ship", "boat"}
     archives = [key.rpartition("/")[2] for key in cloud.list_resources()["archives"]]
     assert sorted(archives) == ["boat.tar.gz", "ship.tar.gz"]
     container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]
@@ -176,7 +175,7 @@ def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_in
     scaling = ("--autoscale", "0:4", "--target-invocations", "5")
     topic = "arn:aws:sns:eu-west-1:123456789012:answers"
     done = cloud.deployed("--async", "s3://answers/out", "--notify", topic, *scaling)
-    assert "ship  equal" in done.out
+    assert done.equal == {"ship"}
     assert cloud.created()["AsyncInferenceConfig"]["OutputConfig"] == {
         "S3OutputPath": "s3://answers/out",
         "S3FailurePath": "s3://answers/out/failures/",

@@ -25,55 +25,38 @@ RECOVERY_LIMIT_S = 10.0
 SMALL_SHM_MIB = 256
 FULL_DISK_S = 3.0
 #: How to find each process of the box. The supervisor is missing: the box ends with it.
+SERVERS = {
+    "nginx": "nginx: ",
+    "the control plane": "sm.server.worker control",
+    "the data plane": "sm.server.worker data",
+}
 PROCESSES: dict[str, Find] = {
-    "nginx's master": partial(attacks.masters, words="nginx: "),
-    "nginx's worker": partial(attacks.workers, words="nginx: "),
-    "the control plane's master": partial(attacks.masters, words="sm.server.worker control"),
-    "the control plane's worker": partial(attacks.workers, words="sm.server.worker control"),
-    "the data plane's master": partial(attacks.masters, words="sm.server.worker data"),
-    "a data worker": partial(attacks.workers, words="sm.server.worker data"),
+    **{f"the master of {name}": partial(attacks.masters, words=words) for name, words in SERVERS.items()},
+    **{f"a worker of {name}": partial(attacks.workers, words=words) for name, words in SERVERS.items()},
     "Triton": attacks.triton,
     **{f"a process of {model}": partial(attacks.model_pids, model=model) for model in (*DEMO_MODELS, ECHO)},
     "the supervisor's guard": attacks.watchdog,
 }
-STANDING: dict[str, Find] = {
-    **PROCESSES,
-    "all model processes": attacks.model_pids,
-    "the whole box": attacks.all_processes,
-}
+GROUPS: dict[str, Find] = {"all model processes": attacks.model_pids, "the whole box": attacks.all_processes}
+#: Without FULL, what integration/box/test_faults.py does not have.
+KILLED = {"a worker of nginx", "a process of yolov5"}
+STOPPED = {"a process of resnet", f"a process of {ECHO}", "Triton", *GROUPS}
 
 
 def make_faults() -> Iterator[Fault]:
-    """Yield the faults: all of them, or those that integration/box/test_faults.py does not have."""
     choice = random.Random(SEED)
     for name, find in PROCESSES.items():
         # Callers' connections break with the process that holds them.
-        allowed = frozenset({RESET, "502"} if name.startswith("nginx") else ())
-        if FULL or name in ("nginx's worker", "a process of yolov5"):
-            yield Fault(
-                f"{name} killed", make_kill(find), model_of(name), allowed=allowed, unnoticed=waits(name)
-            )
-    for name, find in STANDING.items():
+        allowed = frozenset({RESET, "502"} if name.endswith("nginx") else ())
+        if FULL or name in KILLED:
+            # Requests wait for Triton.
+            yield Fault(f"{name} killed", make_kill(find), allowed=allowed, unnoticed=name == "Triton")
+    for name, find in (PROCESSES | GROUPS).items():
         seconds = round(choice.uniform(1, 10 if FULL else 3), 1)
-        stall = make_stall(find, seconds, every=name in ("all model processes", "the whole box"))
-        if FULL or name in (
-            "a process of resnet",
-            f"a process of {ECHO}",
-            "all model processes",
-            "Triton",
-            "the whole box",
-        ):
+        stall = make_stall(find, seconds, every=name in GROUPS)
+        if FULL or name in STOPPED:
             title = f"{name} stopped for {seconds:g} s"
-            yield Fault(title, stall, model_of(name), seconds, unnoticed=FULL and waits(name))
-
-
-def model_of(name: str) -> str:
-    return name.rpartition(" ")[2] if name.startswith("a stub of") else ""
-
-
-def waits(name: str) -> bool:
-    """True if requests wait for the process."""
-    return name == "Triton" or "stub" in name
+            yield Fault(title, stall, seconds=seconds, unnoticed=FULL and name == "Triton")
 
 
 FAULTS = list(make_faults())

@@ -11,7 +11,7 @@ import io
 import json
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -59,16 +59,14 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def npy() -> bytes:
+def written(save: Callable[[io.BytesIO], object]) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, np.zeros((3, 8, 8), "u1"))
+    save(stream)
     return stream.getvalue()
 
 
-def png() -> bytes:
-    stream = io.BytesIO()
-    Image.open(io.BytesIO(PICTURE)).save(stream, "PNG")
-    return stream.getvalue()
+NPY = written(lambda stream: np.save(stream, np.zeros((3, 8, 8), "u1")))
+PNG = written(lambda stream: Image.open(io.BytesIO(PICTURE)).save(stream, "PNG"))
 
 
 def binary(path: str) -> Request:
@@ -95,9 +93,9 @@ def valid_request(choice: random.Random) -> Request:
             Request("/endpoints/any/invocations", dispatch),
             Request("/endpoints/any/invocations-response-stream", dispatch),
             Request("/invocations?modelname=resnet&top=2", body=PICTURE, content_type="image/jpeg"),
-            Request("/invocations?modelname=yolov5&format=image", body=png(), content_type="image/png"),
+            Request("/invocations?modelname=yolov5&format=image", body=PNG, content_type="image/png"),
             Request("/invocations?modelname=bert_base", body=text.encode(), content_type="text/plain"),
-            Request("/invocations?modelname=resnet", body=npy(), content_type="application/x-npy"),
+            Request("/invocations?modelname=resnet", body=NPY, content_type="application/x-npy"),
             Request("/invocations?modelname=bert_base", body=lines, content_type=LINES),
             *(Request(path, v2) for path in ("/invocations?modelname=echo", "/v2/models/echo/infer")),
             *(binary(path) for path in ("/invocations?modelname=echo", "/v2/models/echo/infer")),
@@ -110,21 +108,11 @@ def valid_request(choice: random.Random) -> Request:
 
 
 METHODS = (
-    "GET",
-    "POST",
-    "PUT",
-    "PATCH",
-    "DELETE",
-    "HEAD",
-    "OPTIONS",
-    "TRACE",
-    "CONNECT",
-    "get",
-    "G@T",
-    "X" * 40,
+    *("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "G@T", "X" * 40),
 )
 PATHS = (
     *(
+        SOCKET,
         "/",
         "/ping",
         "/models",
@@ -132,7 +120,6 @@ PATHS = (
         "/metrics",
         "/openapi.json",
         "/execution-parameters",
-        SOCKET,
     ),
     *("/v2", "/v2/health/ready", "/v2/models/resnet/config", "/v2/repository/index", "/v2/logging"),
     *(
@@ -146,10 +133,8 @@ PATHS = (
 )
 HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
     ("Accept", ("*/*", "image/png", "text/event-stream", "application/x-npy", "", "q=;,")),
-    (
-        "Content-Type",
-        ("text/csv", "", "x", "a/b;c=\xff", *(BINARY.format(size) for size in (-1, "x", 10**20))),
-    ),
+    ("Content-Type", ("text/csv", "", "x", "a/b;c=\xff")),
+    ("Content-Type", [BINARY.format(size) for size in (-1, "x", 10**20)]),
     ("X-Amzn-SageMaker-Custom-Attributes", ("modelname=resnet", "=;=", "\xe9=\xff", ";" * 99)),
     ("X-Amzn-SageMaker-Target-Model", ("yolov5", "nobody", "../x", "", "\xff")),
     ("X-Amzn-SageMaker-Session-Id", ("NEW_SESSION", "no-such-session", "../..", "x" * 300)),
@@ -167,16 +152,7 @@ HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
 #: Values to put where a number, a text or an object is expected.
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 10**400, 1e308, "", "\x00", "é" * 50, "x" * 5000, "/9j/", "BYTES", 2**40),
-    *(
-        [],
-        {},
-        [[]],
-        [None],
-        {"a": {"b": []}},
-        ["a"] * 50,
-        {"image": "%%%"},
-        {"text": ""},
-    ),
+    *([], {}, [[]], [None], {"a": {"b": []}}, ["a"] * 50, {"image": "%%%"}, {"text": ""}),
 )
 BYTES = (b"{", b"]", b'"', b"\\u0000", b"\xff", b"9" * 30, b"\n", b"NaN")
 LENGTHS: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -284,14 +260,14 @@ def finding(port: int, number: int) -> str:
     kind, method, content = draw(SEED, number)
     complete = kind in ("nothing", "members", "body")
     status, body = send(port, method, content, complete)
-    what = f"{number}, {kind}: {status} {body[:200]!r} to {content[:100]!r}"
-    if status == -1 or (status == 0 and complete):
-        return what
+    is_answered = status > 0 or (status == 0 and not complete)
     # HTTP prescribes these for an unknown method, transfer coding or version.
-    if status >= 500 and (complete or status not in (501, 505)):
-        return what
-    has_error = status < 400 or method == "HEAD" or is_error(body)
-    return "" if has_error and not (status >= 300 and b"<html" in body.lower()) else what
+    is_server_error = status >= 500 and (complete or status not in (501, 505))
+    has_shape = status < 400 or method == "HEAD" or is_error(body)
+    is_html = status >= 300 and b"<html" in body.lower()
+    if is_answered and not is_server_error and has_shape and not is_html:
+        return ""
+    return f"{number}, {kind}: {status} {body[:200]!r} to {content[:100]!r}"
 
 
 def is_error(body: bytes) -> bool:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -78,19 +79,19 @@ class Platform:
             name = self.choice.choice([name for name in self.urls if name not in self.loaded])
             self.loaded[name] = False
         for _ in range(10):
-            response = self.endpoint.load(name, self.urls[name])
-            self.loads[response.status_code] += 1
-            if response.status_code != 507 or not self.evict():
+            status = self.endpoint.load(name, self.urls[name]).status_code
+            self.loads[status] += 1
+            if status != 507 or not self.evict():
                 break
         with self.lock:
             del self.loaded[name]
-            if response.status_code == 200:
+            if status == 200:
                 self.loaded[name] = True
 
     def evict(self) -> bool:
         """Unload the model that was loaded first; False if none is loaded."""
         with self.lock:
-            name = next((name for name, is_loaded in self.loaded.items() if is_loaded), None)
+            name = next(iter(self.names()), None)
             if name is None:
                 return False
             del self.loaded[name]
@@ -103,56 +104,55 @@ class Platform:
             self.loads[status] += 1
         return True
 
+    def names(self) -> list[str]:
+        return [name for name, is_loaded in self.loaded.items() if is_loaded]
+
     def call(self, seed: int) -> None:
         choice = random.Random(seed)
         while not self.done.is_set():
             with self.lock:
-                names = [name for name, is_loaded in self.loaded.items() if is_loaded]
-            if names:
-                self.call_one(choice.choice(names))
-            else:
+                names = self.names()
+            if not names:
                 time.sleep(0.05)
+                continue
+            name = choice.choice(names)
+            outcome = self.outcome(name)
+            self.answers[outcome] += 1
+            with self.lock:
+                if outcome == "404" and self.loaded.get(name):
+                    # The box gave it up for lack of memory: the platform loads it again when it is called.
+                    del self.loaded[name]
 
-    def call_one(self, name: str) -> None:
+    def outcome(self, name: str) -> str:
         try:
             response = self.endpoint.invoke(name)
         except requests.RequestException as error:
-            self.answers[repr(error)] += 1
-            return
-        outcome, factor = str(response.status_code), int(name[1:])
-        if response.ok and response.json()["outputs"][0]["data"] != [factor, 2 * factor]:
-            outcome = "wrong"
-        self.answers[outcome] += 1
-        with self.lock:
-            if outcome == "404" and self.loaded.get(name):
-                # The box gave it up for lack of memory: the platform loads it again when it is called.
-                del self.loaded[name]
+            return repr(error)
+        factor = int(name[1:])
+        is_wrong = response.ok and response.json()["outputs"][0]["data"] != [factor, 2 * factor]
+        return "wrong" if is_wrong else str(response.status_code)
 
 
 def test_a_platform_that_evicts_on_507_sees_no_other_error(tmp_path: Path) -> None:
+    variables: Any = {"SAGEMAKER_MODEL_SERVER_WORKERS": "2", "TRIREME_RESTARTS": str(RESTARTS)}
     with (
         limited_memory(MEMORY_MIB << 20) as prefix,
-        running_endpoint(
-            tmp_path,
-            command_prefix=prefix,
-            SAGEMAKER_MODEL_SERVER_WORKERS="2",
-            TRIREME_RESTARTS=str(RESTARTS),
-        ) as endpoint,
+        running_endpoint(tmp_path, command_prefix=prefix, **variables) as endpoint,
+        ThreadPoolExecutor(CALLERS + LOADERS) as threads,
     ):
         choice = random.Random(SEED)
         urls = {
             f"m{number}": write_archive(endpoint, number, choice) for number in range(max(40, LOADS // 2))
         }
         platform = Platform(endpoint, urls, choice)
-        with ThreadPoolExecutor(CALLERS) as callers, ThreadPoolExecutor(LOADERS) as loaders:
-            calling = [callers.submit(platform.call, SEED + number) for number in range(CALLERS)]
-            try:
-                for load in [loaders.submit(platform.load_one) for _ in range(LOADS)]:
-                    load.result()
-            finally:
-                platform.done.set()
-            for call in calling:
-                call.result()
+        calling = [threads.submit(platform.call, SEED + number) for number in range(CALLERS)]
+        try:
+            for load in [threads.submit(platform.load_one) for _ in range(LOADS)]:
+                load.result()
+        finally:
+            platform.done.set()
+        for call in calling:
+            call.result()
         assert endpoint.box.ping()[0] == 200
     assert set(platform.answers) <= {"200", "404"}, platform.answers
     assert set(platform.loads) == {200, 507}, platform.loads

@@ -13,17 +13,12 @@ from tests.support.faults.callers import Callers
 from tests.support.faults.inputs import Sample
 
 REQUESTS = 100_000 if FULL else 1000
-#: Requests for the quickest model per request for another.
-QUICK_SHARE = 4
-#: Limits for the growth in the last quarter, all processes together.
-MAX_GROWTH_BYTES, MAX_GROWTH_DESCRIPTORS, MAX_GROWTH_FILES = 64 * 2**20, 16, 4
+#: Limits for the growth in the last quarter, all processes together: bytes, descriptors, files in /dev/shm.
+MAX_GROWTH = (64 * 2**20, 16, 4)
 
 
 def measure(box: RunningBox) -> tuple[int, int, int] | None:
-    """Return the box's memory in bytes (shared pages counted once), its descriptors, and its files in /dev/shm.
-
-    None if a process ended meanwhile.
-    """
+    """Return the box's memory (shared pages counted once), descriptors and files in /dev/shm; None: a process ended."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         pids = all_processes(box)
         descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
@@ -34,16 +29,13 @@ def measure(box: RunningBox) -> tuple[int, int, int] | None:
 def test_mixed_requests_are_right_and_memory_and_descriptors_level_off(
     box: RunningBox, samples: list[Sample]
 ) -> None:
-    quick = [sample for sample in samples if sample.model == ECHO] * (QUICK_SHARE - 1)
-    load = Callers(
-        box.port, [*samples, *quick], CALLERS, DEADLINE_S + HANG_MARGIN_S, seed=SEED, limit=REQUESTS
-    )
-    load.start()
+    # Four requests for the quickest model for each for another.
+    mixed = [*samples, *[sample for sample in samples if sample.model == ECHO] * 3]
+    load = Callers(box.port, mixed, CALLERS, DEADLINE_S + HANG_MARGIN_S, seed=SEED, limit=REQUESTS).start()
     while load.running and len(load.replies) < 0.75 * REQUESTS:
         time.sleep(0.2)
     late = wait_until(lambda: measure(box))
     load.join()
     growth = [now - before for now, before in zip(wait_until(lambda: measure(box)), late, strict=True)]
     assert load.outcomes() == {"200": REQUESTS}, load.details
-    limits = (MAX_GROWTH_BYTES, MAX_GROWTH_DESCRIPTORS, MAX_GROWTH_FILES)
-    assert all(grown <= limit for grown, limit in zip(growth, limits, strict=True)), growth
+    assert all(grown <= limit for grown, limit in zip(growth, MAX_GROWTH, strict=True)), growth
