@@ -25,7 +25,7 @@ from sm.invocation import Invocation, Patience, Suspicion, Ticket
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
 from sm.triton.calls import Calls
-from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S
+from sm.triton.retries import RESERVATION_S
 
 
 class Setup:
@@ -165,9 +165,7 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(setup: Setup) -> 
     assert call.sent == 0
 
 
-@pytest.mark.parametrize(
-    ("happen", "sent"), [(crash, 2), (end_triton, MAX_TRITON_CRASHES)], ids=["a process", "Triton"]
-)
+@pytest.mark.parametrize(("happen", "sent"), [(crash, 2), (end_triton, 3)], ids=["a process", "Triton"])
 def test_a_call_under_which_a_process_keeps_dying_ends(
     setup: Setup, happen: Callable[[SharedGeneration], None], sent: int
 ) -> None:
