@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import select
 import socket
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -13,8 +12,6 @@ import requests
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
-
-pytestmark = pytest.mark.core
 
 #: More connections than the box has threads: 12, as Settings.max_threads computes.
 MANY = 16
@@ -110,10 +107,3 @@ def test_a_body_that_comes_byte_by_byte_is_a_408(box: RunningBox) -> None:
         while not select.select([caller], [], [], 0.3)[0]:
             caller.sendall(b" ")
         assert_error(caller, 408, "request_timeout")
-
-
-def test_a_connection_that_is_kept_has_its_time_for_each_request(box: RunningBox) -> None:
-    with requests.Session() as session:
-        for _ in range(2):
-            assert session.post(f"{box.url}/invocations", data=b"{}", timeout=60).status_code == 422
-            time.sleep(1.5)  # more than the receive timeout

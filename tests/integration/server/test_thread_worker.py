@@ -12,8 +12,6 @@ from sm.run_state import Box
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 
-pytestmark = pytest.mark.core
-
 EXITING_CLIENT = """
 import sys
 from sm.client import Client, TextPayload
