@@ -34,17 +34,19 @@ def test_a_box_serves_the_folder_with_its_labels_and_task(boxes: Boxes, tmp_path
         assert box.send(json.dumps({"payload": {"text": "ada"}}).encode()).status_code == 200
 
 
-def refused(tmp_path: Path, folder: str, task: str = "") -> str:
-    environment = {"HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")}
-    with pytest.raises(StartError) as failure:
-        repository_of(Settings.read(environment), Path(folder))
-    return str(failure.value)
-
-
-def test_what_cannot_be_served_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
-    folder = str(write_checkpoint(tmp_path / "mood"))
-    assert "audio-classification" in refused(tmp_path, folder)
-    assert "'chat'" in refused(tmp_path, folder, "chat")
-    assert "sm new-model" in refused(tmp_path, "owner/name", "text-classification")
-    (tmp_path / "mood" / "model.onnx").write_bytes(b"not a graph")
-    assert refused(tmp_path, folder, "text-classification").startswith("HF_MODEL_ID: ")
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("mood", ""),
+        ("mood", "chat"),
+        ("owner/name", "text-classification"),
+        ("no graph", "text-classification"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(tmp_path: Path, name: str, task: str) -> None:
+    for folder in ("mood", "no graph"):
+        write_checkpoint(tmp_path / folder)
+    (tmp_path / "no graph" / "model.onnx").write_bytes(b"not a graph")
+    settings = Settings.read({"HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")})
+    with pytest.raises(StartError):
+        repository_of(settings, Path(name) if "/" in name else tmp_path / name)
