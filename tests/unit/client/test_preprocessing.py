@@ -67,13 +67,6 @@ def test_each_description_gives_the_input_that_its_library_defines(size: tuple[i
     assert np.array_equal(preprocessing(layout="HWC")(picture).transpose(2, 0, 1), found)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (2, 3)])
-def test_only_the_centre_of_a_very_thin_picture_is_used(size: tuple[int, int]) -> None:
-    picture = np.zeros((*size, 3), np.uint8)
-    assert max(preprocessing().centre_square(picture).shape[:2]) <= 2
-    assert preprocessing()(picture).shape == (3, 224, 224)
-
-
 @pytest.mark.parametrize(
     ("changed", "field"),
     [

@@ -35,7 +35,6 @@ def cumulative(times: Iterable[float]) -> dict[float, float]:
     ("stable", "canary", "verdict"),
     [
         (variant(900), variant(MIN_REQUESTS, seed=2), PASSED),
-        (variant(MIN_REQUESTS, seed=2), variant(900), PASSED),
         (variant(1800, errors=180), variant(200, errors=20, seed=2), PASSED),
         (variant(900), variant(100, ms=50, seed=2), PASSED),
         (variant(900), variant(MIN_REQUESTS - 1, seed=2), UNDECIDED),

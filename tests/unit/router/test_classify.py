@@ -110,6 +110,10 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         (b'{"modelname":"pictures","payload":1}', JSON, {}, dispatch(1)),
         (b'{"payload":{"inputs":[]}}', JSON, {}, dispatch({"inputs": []})),
         (b'{"modelname":"other","payload":1}', "Application/JSON; charset=utf-8", {}, dispatch(1, "other")),
+        *(
+            (b'{"payload":1}', kind, {}, dispatch(1))
+            for kind in ("text/json", "application/vnd.acme+json; a=b")
+        ),
         (b"\xff\xd8", JPEG, {}, dispatch("raw")),
         (b"\xff\xd8", "image/tiff", {}, dispatch("raw")),
         (b"{}", JPEG, {}, dispatch("raw")),

@@ -96,13 +96,13 @@ KINDS: dict[str, type[Client]] = {
     "weigh": simple(AnyFile, lambda payload: len(payload.content)),
 }
 CLIENTS: dict[str, Any] = {name: kind(EmptyTriton(), Path(), Path()) for name, kind in KINDS.items()}
-for each, made in CLIENTS.items():
-    made.name = each
-    made.setup()
 
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[OrderedMap]:
+    for name, client in CLIENTS.items():
+        client.name = name
+        client.setup()
     with ThreadPoolExecutor(4) as pool:
         yield OrderedMap(pool, 4)
 

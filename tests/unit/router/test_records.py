@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
+from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge
 from sm.http.messages import JSON_LINES, Answer
 from sm.invocation import Invocation
 from sm.router.classify import LinesRequest, Message, RecordLimit
@@ -65,14 +65,6 @@ def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     lines = list(messages(lines_message(b"\r\n1\r\n\n  \n2\n")))
     assert [line.body for line in lines] == [b"1", b"2"]
     assert (lines[0].content_type, lines[0].headers["accept"]) == ("application/json",) * 2
-
-
-def test_if_all_lines_fail_the_first_error_is_raised(ordered_map: OrderedMap) -> None:
-    def always_fail(line: Message) -> Answer:
-        raise UnknownModel(f"no {line.body.decode()}")
-
-    with pytest.raises(UnknownModel, match="no a"):
-        answer_lines(lines_request(b"a\nb"), always_fail, ordered_map, endless())
 
 
 def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_count(
