@@ -7,6 +7,7 @@ import io
 import tracemalloc
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -62,10 +63,12 @@ class BytesAndTextPayload(Payload):
 )
 @example("", "aGVsbG8=aGVsbG8=")
 @example("", "aGVsbG8=\n")
+@example("", "DDDD=")
 def test_base64_is_read_as_strictly_as_by_the_standard_library(prefix: str, text: str) -> None:
-    try:
+    expected = None
+    with suppress(ValueError):
         expected = base64.b64decode(text, validate=True)
-    except ValueError:
+    if expected is None or len(text) % 4:  # the standard library takes one = too many
         with pytest.raises(BadInput) as caught:
             BytesAndTextPayload.model_validate({"image": prefix + text})
         assert caught.value.details["field"] == "payload.image"

@@ -101,7 +101,7 @@ def test_many_labels_of_a_long_text_take_the_memory_of_one(tmp_path: Path, trunc
 
     work(40)  # what is taken once
     # The text is read for one label after the other: at once they take over 16 MiB.
-    assert peak_of_process(lambda: work(4000)) < 8 * MIB
+    assert peak_of_process(lambda: work(3000)) < 8 * MIB
 
 
 def test_answers_in_a_long_context_take_memory_for_each_token(tmp_path: Path) -> None:
