@@ -49,7 +49,7 @@ BATCHED = Model(
 @pytest.fixture(scope="module")
 def box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """``echo`` has one instance, ``pair`` two, and the others die of a request or are broken by a test."""
-    repository = make_small_repository(tmp_path_factory.mktemp("trouble"))
+    repository = make_small_repository(tmp_path_factory.mktemp("trouble") / "Größere Modelle (neu)")
     for name, model in {"fragile": FRAGILE, "fragile_model": BATCHED, "broken": MODELS["echo"]}.items():
         model.write(repository / name)
     with boxes.own(
