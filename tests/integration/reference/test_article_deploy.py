@@ -2,82 +2,113 @@
 
 from __future__ import annotations
 
-import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout
 from tests.support.sm_command import RunSm, sm
+from tests.support.snapshots import check_snapshot
 
 __all__ = ["checkout", "cloud", "proxy", "sm"]
 
 
 def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: FakeAccount) -> None:
-    deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large")
-    assert deploy.code == 0, deploy.err
-    sagemaker = cloud.client("sagemaker")
+    deploy = ("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large")
+    done = cloud.sm(*deploy)
+    assert done.code == 0, done.err
     [name] = cloud.list_resources()["models"]
-    container = sagemaker.describe_model(ModelName=name)["PrimaryContainer"]
-    assert container["Image"] == IMAGE
-    assert "ModelDataUrl" not in container
+    container = cloud.client("sagemaker").describe_model(ModelName=name)["PrimaryContainer"]
+    assert (container["Image"], "ModelDataUrl" in container) == (IMAGE, False)
     assert cloud.list_resources()["archives"] == []
-    assert cloud.sm("status", "ships").code == 0
     # Deploying the same again changes nothing, and all of it can be deleted.
     serving_before = cloud.deployed_configuration()
-    assert cloud.sm("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large").code == 0
+    assert cloud.sm(*deploy).code == 0
     assert cloud.deployed_configuration() == serving_before
     assert cloud.sm("delete", "ships", "--yes").code == 0
     assert cloud.list_resources()["models"] == []
-
-
-def print_template(sm: RunSm, format_: str) -> Any:
-    command = sm("template", "cats", "--format", format_, "--image", IMAGE)
-    assert command.status == 0, command.err
-    return json.loads(command.out)
-
-
-def test_no_template_has_model_data(sm: RunSm) -> None:
-    stack = print_template(sm, "cloudformation")["Resources"]
-    assert "ModelDataUrl" not in stack["Model"]["Properties"]["PrimaryContainer"]
-    [policy] = stack["Role"]["Properties"]["Policies"]
-    actions = {
-        action for statement in policy["PolicyDocument"]["Statement"] for action in statement["Action"]
-    }
-    assert not any(action.startswith("s3:") for action in actions)
-    terraform = print_template(sm, "terraform")["resource"]["aws_sagemaker_model"]["this"]
-    assert "model_data_url" not in terraform["primary_container"]
-    command = sm("template", "cats", "--format", "kserve", "--image", IMAGE)
-    runtime, service = yaml.safe_load_all(command.out)
-    [container] = runtime["spec"]["containers"]
-    assert {variable["name"] for variable in container["env"]}.isdisjoint(
-        {"STORAGE_URI", "TRIREME_MODEL_REPOSITORY"}
-    )
-    assert "storageUri" not in service["spec"]["predictor"]["model"]
 
 
 @pytest.mark.parametrize("name", ["triton-multi-models", "team/triton_1"])
 def test_build_and_push_accepts_a_repository_name(checkout: Checkout, name: str) -> None:
     """``./build_and_push.sh NAME``, as the article's script does."""
     printed = checkout.dry_run(name, "--region", "eu-west-1")
-    registry = "$account.dkr.ecr.eu-west-1.amazonaws.com"
-    assert printed[-1] == f"docker push {registry}/{name}:{checkout.tag}"
-    assert f"--repository-names {name} || aws ecr create-repository" in printed[3]
+    assert printed[-1] == f"docker push $account.dkr.ecr.eu-west-1.amazonaws.com/{name}:{checkout.tag}"
     assert f"create-repository --region eu-west-1 --repository-name {name} " in printed[3]
 
 
 def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_path: Path) -> None:
-    (tmp_path / "models" / "pets").mkdir(parents=True)
-    (tmp_path / "models" / "pets" / "config.pbtxt").write_text("")
-    models = str(tmp_path / "models")
-    build, push = checkout.dry_run("pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
-    assert f"--target with-models --build-context models={models} ." in build
+    config = tmp_path / "models" / "pets" / "config.pbtxt"
+    config.parent.mkdir(parents=True)
+    config.write_text("")
+    options = ("pets", "--models", str(tmp_path / "models"), "--region", "eu-west-1")
+    build, push = checkout.dry_run(*options)[2::4][:2]
+    assert f"--target with-models --build-context models={tmp_path}/models ." in build
     tag = build.split("--tag pets:")[1].split()[0]
     assert tag.startswith(f"{checkout.tag}-models-")
     assert tag in push
     # Other content makes another image, so another tag.
-    (tmp_path / "models" / "pets" / "config.pbtxt").write_text("max_batch_size: 1")
-    assert tag not in checkout.dry_run("pets", "--models", models, "--region", "eu-west-1")[2]
+    config.write_text("max_batch_size: 1")
+    assert tag not in checkout.dry_run(*options)[2]
+
+
+def dimensions(endpoint: str) -> list[dict[str, str]]:
+    return [{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": "AllTraffic"}]
+
+
+@pytest.mark.exhaustive
+def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud: FakeAccount) -> None:
+    targets = ("--target-invocations", "600", "--target-cpu", "70", "--target-gpu", "90")
+    assert cloud.deploy("--autoscale", "1:4", *targets).code == 0
+    scaling = cloud.client("application-autoscaling").describe_scaling_policies(ServiceNamespace="sagemaker")
+    policies = {
+        policy["PolicyName"]: policy["TargetTrackingScalingPolicyConfiguration"]
+        for policy in scaling["ScalingPolicies"]
+    }
+    assert set(policies) == {"ships-target", "ships-cpu", "ships-gpu"}
+    for kind, metric, value in (("cpu", "CPUUtilization", 70), ("gpu", "GPUUtilization", 90)):
+        assert policies[f"ships-{kind}"]["TargetValue"] == value
+        # What the notebooks send.
+        assert policies[f"ships-{kind}"]["CustomizedMetricSpecification"] == {
+            "MetricName": metric,
+            "Namespace": "/aws/sagemaker/Endpoints",
+            "Dimensions": dimensions("ships"),
+            "Statistic": "Average",
+            "Unit": "Percent",
+        }
+    predefined = policies["ships-target"]["PredefinedMetricSpecification"]["PredefinedMetricType"]
+    assert predefined == "SageMakerVariantInvocationsPerInstance"
+
+
+def test_status_shows_the_metrics_of_a_multi_model_endpoint_that_exist(cloud: FakeAccount) -> None:
+    assert cloud.deploy().code == 0
+    timestamp = datetime.now(timezone.utc) - timedelta(minutes=9)
+    for namespace, metrics in {
+        "/aws/sagemaker/Endpoints": {"LoadedModelCount": [3, 5], "CPUUtilization": [120, 140]},
+        "AWS/SageMaker": {"ModelCacheHit": [1, 1, 1, 0], "ModelLoadingWaitTime": [2_000_000, 1_000_000]},
+    }.items():
+        data: list[dict[str, Any]] = [
+            {"MetricName": name, "Value": value, "Timestamp": timestamp, "Dimensions": dimensions("ships")}
+            for name, values in metrics.items()
+            for value in values
+        ]
+        cloud.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=data)
+    lines = dict(line.split("  ", 1) for line in cloud.sm("status", "ships").out.splitlines())
+    shown = {title.removesuffix(", last hour"): text.split()[0] for title, text in lines.items()}
+    assert shown["LoadedModelCount"] == "4.0"
+    assert shown["ModelCacheHit"] == "75.0%"
+    assert shown["ModelLoadingWaitTime"] == "1,500.0"
+    assert shown["CPUUtilization"] == "130.0"
+    assert {"GPUUtilization", "MemoryUtilization"}.isdisjoint(shown)
+
+
+@pytest.mark.parametrize("version", ["23.02", "23.12"])
+def test_every_region_has_the_image_of_the_notebooks_and_of_the_sdk(sm: RunSm, version: str) -> None:
+    """The accounts of the notebooks' account_id_map, or the SDK's, as they were compared last."""
+    check_snapshot(f"images-{version}.txt", sm("images", "--version", version).out)
+    command = sm("images", "--region", "us-east-1", "--version", version)
+    name = f"785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:{version}-py3"
+    assert (command.status, command.out) == (0, f"{name}\n")

@@ -17,42 +17,24 @@ from tests.support.package_repositories import (
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A repository whose model has downloaded weights into caches, with links that lead out of it."""
-    repository_folder = write_repository(tmp_path / "repository", "bert")
-    for cache in ("hf_cache", "bert/hf_cache", "bert/1/hf_cache/hub"):
-        (repository_folder / cache).mkdir(parents=True)
-        (repository_folder / cache / "blob").write_bytes(bytes(200_000))
-        (repository_folder / cache / "link").symlink_to("/etc/hostname")
-    return repository_folder
-
-
-def test_excluded_caches_are_left_out_and_listed_with_their_size(folder: Path, tmp_path: Path) -> None:
+def test_excluded_caches_are_left_out_and_listed_with_their_size(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "repository", "bert")
+    caches = ("bert/1/hf_cache", "bert/hf_cache", "hf_cache")
+    for cache in caches:
+        (folder / cache / "hub").mkdir(parents=True)
+        (folder / cache / "hub" / "blob").write_bytes(bytes(200_000))
+        (folder / cache / "link").symlink_to("/etc/hostname")  # leads out of the repository
+    (folder / "bert" / "1" / "notes.ckpt").write_text("")
     assert run_package("repository", cwd=tmp_path).returncode == 1
-    output = package_successfully("repository", "--exclude", "hf_cache", cwd=tmp_path)
+    options = ("--exclude", "hf_cache", "--exclude", "*.ckpt", "--exclude", "bert/1/model.p?c")
+    output = package_successfully("repository", *options, cwd=tmp_path)
     assert archive_names(tmp_path / "model.tar.gz") == [
         "bert",
         "bert/1",
         "bert/1/model.py",
         "bert/config.pbtxt",
     ]
-    left_out = [line for line in output.splitlines() if line.startswith("left out")]
-    assert left_out == [
-        "left out bert/1/hf_cache  0.2 MB",
-        "left out bert/hf_cache  0.2 MB",
-        "left out hf_cache  0.2 MB",
-    ]
-
-
-def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path) -> None:
-    (folder / "bert" / "1" / "notes.ckpt").write_text("")
-    options = ("--exclude", "hf_cache", "--exclude", "*.ckpt", "--exclude", "bert/1/model.p?c")
-    completed = run_package("repository", "--mme", *options, cwd=tmp_path)
-    assert completed.returncode == 0, completed.stderr
-    assert archive_names(tmp_path / "archives" / "bert.tar.gz")[-1] == "bert/config.pbtxt"
-    assert "bert/1/notes.ckpt" not in archive_names(tmp_path / "archives" / "bert.tar.gz")
-    assert "bert/1/model.p?c" in completed.stderr
+    assert {f"left out {cache}  0.2 MB" for cache in caches} <= set(output.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -68,8 +50,7 @@ def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path
 def test_excluding_a_file_that_a_model_needs_is_refused(tmp_path: Path, pattern: str, named: str) -> None:
     write_chain(tmp_path / "repository", "whole", "pre", "post")
     completed = run_package("repository", "--exclude", pattern, cwd=tmp_path)
-    assert completed.returncode == 1, completed.stderr
-    assert named in completed.stderr
+    assert (completed.returncode, named in completed.stderr) == (1, True), completed.stderr
     assert not (tmp_path / "model.tar.gz").exists()
 
 
@@ -87,5 +68,4 @@ def test_copies_have_the_given_first_number_and_name(tmp_path: Path) -> None:
 def test_a_copy_name_that_is_not_unique_to_each_copy_is_refused(tmp_path: Path, name: str) -> None:
     write_repository(tmp_path / "repository", "model")
     completed = run_package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
-    assert completed.returncode == 1, completed.stderr
-    assert name in completed.stderr
+    assert (completed.returncode, name in completed.stderr) == (1, True), completed.stderr

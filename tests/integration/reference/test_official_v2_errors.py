@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 
 from sm.settings import HERE
-from tests.integration.reference.official import ADMIN
 from tests.support.boxes import RunningBox, command_line
 
 PAGE = HERE / "docs" / "start" / "from-the-official-container.md"
@@ -20,12 +19,7 @@ ECHO = "/v2/models/echo/infer"
 SERVER_ENDS = 0
 
 
-def encode(document: object) -> bytes:
-    return json.dumps(document).encode()
-
-
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A request that Triton or the box refuses, the two statuses, and the first cell of its row on the page."""
 
     row: str
@@ -34,59 +28,58 @@ class Case:
     path: str = ECHO
     body: bytes = b"{}"
     method: str = "POST"
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
+
+
+def tensor(path: str = ECHO, **changes: Any) -> tuple[str, bytes]:
+    """The path and the body of a request with one input, in which None removes a member."""
+    members = {name: value for name, value in {**TENSOR, **changes}.items() if value is not None}
+    return path, json.dumps({"inputs": [members]}).encode()
 
 
 REGION = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+UNFILLED = "`data` that does not fill its `shape`, a negative size"
 CASES = [
     Case("JSON that cannot be read, or has no `inputs`", 500, 400, body=b"{"),
     Case("JSON that cannot be read, or has no `inputs`", 500, 400),
-    Case("`data` that does not fill its `shape`, a negative size", 500, 400, body=encode({"inputs": [{**TENSOR, "shape": [1, 3]}]})),
-    Case("`data` that does not fill its `shape`, a negative size", 500, 400, body=encode({"inputs": [{**TENSOR, "shape": [1, -2]}]})),
-    Case("a parameter of the wrong type", 500, 400, body=encode({"inputs": [TENSOR], "parameters": {"timeout": "x"}})),
-    Case("a `shape` that is larger than the body, JSON 1,000 levels deep", SERVER_ENDS, 400, "/v2/models/words/infer", encode({"inputs": [{**TENSOR, "datatype": "BYTES", "shape": [1000000]}]})),
-    Case("a `Content-Encoding` that is neither gzip nor deflate", 501, 415, body=encode({"inputs": [TENSOR]}), headers={"Content-Encoding": "br"}),
-    Case("a body that is not packed as its `Content-Encoding` says", 200, 400, body=encode({"inputs": [TENSOR]}), headers={"Content-Encoding": "gzip"}),
-    Case("a tensor in a shared-memory region that Triton does not know", 404, 403, body=encode({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "parameters": REGION}]})),
+    Case(UNFILLED, 500, 400, *tensor(shape=[1, 3])),
+    Case(UNFILLED, 500, 400, *tensor(shape=[1, -2])),
+    Case("a parameter of the wrong type", 500, 400, body=tensor()[1].replace(b"}]}", b'}],"parameters":{"timeout":"x"}}')),
+    Case("a `shape` that is larger than the body, JSON 1,000 levels deep", SERVER_ENDS, 400, *tensor("/v2/models/words/infer", datatype="BYTES", shape=[1000000])),
+    Case("a `Content-Encoding` that is neither gzip nor deflate", 501, 415, *tensor(), headers={"Content-Encoding": "br"}),
+    Case("a body that is not packed as its `Content-Encoding` says", 200, 400, *tensor(), headers={"Content-Encoding": "gzip"}),
+    Case("a tensor in a shared-memory region that Triton does not know", 404, 403, *tensor(parameters=REGION, data=None)),
     Case("the status of shared-memory regions", 200, 403, "/v2/systemsharedmemory/status", method="GET"),
-    Case("loading and unloading of models", 200, 403, "/v2/repository/models/echo/load", headers=ADMIN),
+    Case("loading and unloading of models", 200, 403, "/v2/repository/models/echo/load", headers={"admin-key": "admin-value"}),
     Case("changes of the trace or log settings", 200, 403, "/v2/logging"),
     # Both statuses are the same.
-    Case("", 404, 404, "/v2/models/unknown/infer", encode({"inputs": [TENSOR]})),
-    Case("", 404, 404, "/v2/models/echo/versions/9/infer", encode({"inputs": [TENSOR]})),
-    Case("", 400, 400, body=encode({"inputs": [{**TENSOR, "name": "unknown"}]})),
-    Case("", 400, 400, body=encode({"inputs": [{**TENSOR, "datatype": "INT32"}]})),
+    Case("", 404, 404, *tensor("/v2/models/unknown/infer")),
+    Case("", 404, 404, *tensor("/v2/models/echo/versions/9/infer")),
+    Case("", 400, 400, *tensor(name="unknown")),
+    Case("", 400, 400, *tensor(datatype="INT32")),
     Case("", 404, 404, "/v2/models/unknown", b"", "GET"),
     Case("", 405, 405, ECHO, b"", "GET"),
     Case("", 405, 405, "/v2/health/live"),
-    Case("", 405, 405, "/v2/models/echo/config"),
-    Case("", 405, 405, "/v2/models/stats"),
-    Case("", 405, 405, "/v2"),
-    Case("", 404, 404, "/v2/nothing"),
-    Case("", 404, 404, "/v2/models"),
     Case("", 404, 404, "/v2/models/echo/nothing"),
-    Case("", 404, 404, "/v2/models/echo/versions/one/infer"),
     Case("", 403, 403, "/v2/repository/index"),
 ]  # fmt: skip
 
 
 def triton_url(box: RunningBox) -> str:
     """Triton's own port behind a box."""
-    port = re.findall(r"--http-port=(\d+)", command_line(box.pid("--http-port=")))[0]
+    (port,) = re.findall(r"--http-port=(\d+)", command_line(box.pid("--http-port=")))
     return f"http://127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row or case.path}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.row or case.path)
 def test_a_status_is_tritons_or_has_a_row_on_the_page(single_box: RunningBox, case: Case) -> None:
-    triton = triton_url(single_box)
-
     def send(url: str) -> requests.Response:
         return requests.request(
             case.method, url + case.path, data=case.body, headers=case.headers, timeout=30
         )
 
     if case.triton != SERVER_ENDS:
-        assert send(triton).status_code == case.triton
+        assert send(triton_url(single_box)).status_code == case.triton
     response = send(single_box.url)
     assert response.status_code == case.box, response.text
     assert list(response.json())[:3] == ["error", "code", "request_id"]
@@ -100,8 +93,6 @@ def test_a_status_is_tritons_or_has_a_row_on_the_page(single_box: RunningBox, ca
 
 def test_the_readiness_of_an_unknown_model_has_tritons_status(single_box: RunningBox) -> None:
     """Triton 2.51 says 400, later ones say 404."""
-    statuses = [
-        requests.get(f"{url}/v2/models/unknown/ready", timeout=30).status_code
-        for url in (triton_url(single_box), single_box.url)
-    ]
+    urls = (triton_url(single_box), single_box.url)
+    statuses = [requests.get(f"{url}/v2/models/unknown/ready", timeout=30).status_code for url in urls]
     assert statuses in ([400, 400], [404, 404])

@@ -42,7 +42,6 @@ torch.manual_seed(1)
 net = Net().eval()
 torch.jit.script(net).save(home + "/scripted.pt")
 torch.jit.trace(net, torch.ones(1, 3)).save(home + "/traced.pth")
-torch.save(net.state_dict(), home + "/weights.bin")
 
 rows = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
 classifier = sklearn.linear_model.LogisticRegression().fit(rows, [0, 1])
@@ -63,11 +62,13 @@ scipy.sparse.save_npz(home + "/beyond.npz", beyond)
 
 print(json.dumps({
     "net": net(torch.tensor(rows)).tolist(),
+    "row of net": net(torch.tensor(rows[:1])).tolist(),
     "classifier": classifier.predict(rows).tolist(),
+    "row of classifier": [1],
     "booster_csv": booster.predict(xgboost.DMatrix(np.array([[np.nan, 2.5, 0, 0, 25]]))).tolist(),
 }))
 """
-#: As the container's own test script for TorchScript models: a transform_fn only.
+#: A transform_fn only, as the container's own test script for TorchScript models.
 TRANSFORM_FN_ONLY = """
 import json
 import torch
@@ -77,29 +78,6 @@ def transform_fn(model, payload, request_content_type, response_content_type):
     batch = torch.tensor([json.loads(payload.decode())])
     result = model.forward(batch)
     return json.dumps(result.detach().numpy().tolist()), "application/json"
-"""
-#: The same for weights: a model_fn only, with the network's class in the script.
-MODEL_FN_ONLY = """
-import os
-import torch
-import torch.nn as nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-        self.dropout = nn.Dropout()
-
-    def forward(self, x):
-        return self.dropout(self.layer(x))
-
-
-def model_fn(model_dir):
-    model = torch.nn.DataParallel(Net())
-    with open(os.path.join(model_dir, "weights.bin"), "rb") as f:
-        model.module.load_state_dict(torch.load(f))
-    return model
 """
 WITH_PREDICT_FN = """
 import torch
@@ -130,18 +108,24 @@ def model_fn(model_dir):
     booster.load_model(f"{model_dir}/model.ubj")
     return booster
 """
-WITHOUT_A_LIBRARY = """
-def model_fn(model_dir):
-    return lambda data: data * 2
+#: A client with a module of a name that another archive has too.
+CLIENT = """
+import torch, words
+from sm.client.base import Client
+
+
+class Says(Client):
+    models = ()
+
+    def inference(self, payload):
+        return [words.WORD, str(torch.classes)]
 """
 ARCHIVES = {
     "transform": (TRANSFORM_FN_ONLY, {"model.pt": "scripted.pt"}),
     "empty": ("", {"any-name.pth": "traced.pth"}),
-    "model": (MODEL_FN_ONLY, {"weights.bin": "weights.bin"}),
     "predict": (WITH_PREDICT_FN, {"scripted.pt": "scripted.pt"}),
     "scikit-learn": (SCIKIT_LEARN, {"model.joblib": "model.joblib"}),
     "xgboost": (XGBOOST, {"model.ubj": "model.ubj"}),
-    "plain": (WITHOUT_A_LIBRARY, {}),
 }
 
 
@@ -153,28 +137,35 @@ def models_and_answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return folder, json.loads(libraries.run(folder / "make_models.py", folder))
 
 
-def write_archive(folder: Path, name: str, models: Path) -> Path:
-    script, files = ARCHIVES[name]
-    write_script(folder, script)
-    for file, source in files.items():
-        (folder / file).write_bytes((models / source).read_bytes())
-    return folder
+@pytest.fixture(scope="module")
+def answers(models_and_answers: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    return models_and_answers[1]
 
 
 @pytest.fixture(scope="module")
 def box(
     boxes: Boxes, models_and_answers: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningBox]:
-    """All archives in one worker of a box in multi-model mode."""
+    """All archives, and two with clients that import torch, in one worker of a box in multi-model mode."""
     site = tmp_path_factory.mktemp("site")
     for path in libraries.folder().iterdir():
         # An image would have these libraries beside the box's packages. The box's own NumPy is used.
         if not path.name.startswith("numpy"):
             (site / path.name).symlink_to(path)
     with boxes.own(mode="multi-model", PYTHONPATH=str(site), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        for name in ARCHIVES:
-            url = str(write_archive(box.folder / "models" / name / "model", name, models_and_answers[0]))
-            response = requests.post(f"{box.url}/models", json={"model_name": name, "url": url}, timeout=60)
+        home = box.folder / "models"
+        for name, (script, files) in ARCHIVES.items():
+            write_script(home / name / "model", script)
+            for file, source in files.items():
+                (home / name / "model" / file).write_bytes((models_and_answers[0] / source).read_bytes())
+        for name in ("first", "second"):
+            code = home / name / "model" / "code"
+            code.mkdir(parents=True)
+            (code / "client.py").write_text(CLIENT)
+            (code / "words.py").write_text(f"WORD = {name!r}\n")
+        for name in (*ARCHIVES, "first", "second"):
+            load = {"model_name": name, "url": str(home / name / "model")}
+            response = requests.post(f"{box.url}/models", json=load, timeout=60)
             assert response.status_code == 200, response.text
         yield box
 
@@ -184,16 +175,16 @@ def invoke(box: RunningBox, name: str, body: bytes, content_type: str, accept: s
     return requests.post(f"{box.url}/models/{name}/invoke", data=body, headers=headers, timeout=60)
 
 
-def npy_bytes(value: object) -> bytes:
+def npz(write: Any = np.savez, **arrays: Any) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, np.asarray(value, dtype=np.float32))
+    write(stream, **arrays)
     return stream.getvalue()
 
 
 BODIES = {
     JSON: json.dumps(ROWS).encode(),
     CSV: b"1,2.0,3\n4,5.0,6.5\n",
-    NPY: npy_bytes(ROWS),
+    NPY: npz(np.save, arr=np.array(ROWS, np.float32)),
     LINES: b"[1.0, 2.0, 3.0]\n[4.0, 5.0, 6.5]\n",
 }
 
@@ -210,32 +201,36 @@ def read_result(response: requests.Response) -> Any:
     return np.load(io.BytesIO(response.content), allow_pickle=False).tolist()
 
 
-@pytest.mark.parametrize("name", ["empty", "model", "predict"])
+@pytest.mark.parametrize("accept", [JSON, CSV, NPY])
 @pytest.mark.parametrize("content_type", BODIES)
-def test_pytorchs_defaults_make_tensors_of_every_body(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]], name: str, content_type: str
+@pytest.mark.parametrize(
+    ("name", "expected"), [("empty", "net"), ("predict", "net"), ("scikit-learn", "classifier")]
+)
+def test_the_defaults_of_pytorch_and_scikit_learn_read_every_body(
+    box: RunningBox, answers: dict[str, Any], name: str, expected: str, content_type: str, accept: str
 ) -> None:
-    for accept in (JSON, CSV, NPY):
-        response = invoke(box, name, BODIES[content_type], content_type, accept)
-        np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"], rtol=1e-5)
+    response = invoke(box, name, BODIES[content_type], content_type, accept)
+    np.testing.assert_allclose(read_result(response), answers[expected], rtol=1e-5)
 
 
-def test_transform_fn_alone_gets_the_torchscript_model(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
+@pytest.mark.parametrize(
+    ("name", "body", "content_type", "expected"),
+    [
+        ("transform", b"[1.0, 2.0, 3.0]", "application/octet-stream", "row of net"),
+        ("scikit-learn", b"4,5,6.5", CSV, "row of classifier"),
+        ("xgboost", b",2.5,0,0,25\n", CSV, "booster_csv"),
+        ("xgboost", b"a,b\n", CSV, 400),
+        ("xgboost", b"0 1:2.5\n", "text/libsvm", 415),
+    ],
+)
+def test_transform_fn_alone_gets_the_torchscript_model_and_xgboosts_defaults_read_csv(
+    box: RunningBox, answers: dict[str, Any], name: str, body: bytes, content_type: str, expected: str | int
 ) -> None:
-    response = invoke(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream")
-    np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"][:1], rtol=1e-5)
-
-
-def test_scikit_learns_defaults_read_several_rows_or_one(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
-) -> None:
-    for content_type, body in BODIES.items():
-        assert (
-            read_result(invoke(box, "scikit-learn", body, content_type, JSON))
-            == models_and_answers[1]["classifier"]
-        )
-    assert read_result(invoke(box, "scikit-learn", b"4,5,6.5", CSV, JSON)) == [1]
+    response = invoke(box, name, body, content_type, JSON)
+    if isinstance(expected, int):
+        assert response.status_code == expected
+    else:
+        np.testing.assert_allclose(read_result(response), answers[expected], rtol=1e-5)
 
 
 def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
@@ -244,48 +239,17 @@ def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
     models, answers = models_and_answers
     sparse = (models / "sparse.npz").read_bytes()
     assert read_result(invoke(box, "scikit-learn", sparse, NPZ, JSON)) == answers["classifier"]
-    dense = io.BytesIO()
-    np.savez(dense, a=np.arange(3))
-    objects = io.BytesIO()
-    np.savez(objects, data=np.array([{}], dtype=object))
-    bomb = io.BytesIO()
-    np.savez_compressed(bomb, data=np.zeros(2**27))
     for body, status in (
         ((models / "beyond.npz").read_bytes(), 400),
-        (dense.getvalue(), 400),
-        (objects.getvalue(), 400),
+        (npz(a=np.arange(3)), 400),
+        (npz(data=np.array([{}], dtype=object)), 400),
         (sparse[:-40], 400),
         (b"PK\x01\x02" * 1000, 400),
-        (bomb.getvalue(), 413),
+        (npz(np.savez_compressed, data=np.zeros(2**27)), 413),
     ):
-        response = invoke(box, "scikit-learn", body, NPZ, JSON)
-        assert response.status_code == status, response.text
+        assert invoke(box, "scikit-learn", body, NPZ, JSON).status_code == status
 
 
-def test_xgboosts_defaults_read_csv(box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]) -> None:
-    np.testing.assert_allclose(
-        read_result(invoke(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), models_and_answers[1]["booster_csv"]
-    )
-    assert invoke(box, "xgboost", b"a,b\n", CSV).status_code == 400
-    assert invoke(box, "xgboost", b"0 1:2.5\n", "text/libsvm").status_code == 415
-
-
-def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
-    boxes: Boxes, tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
-) -> None:
-    repository = write_archive(tmp_path / "model", "transform", models_and_answers[0])
-    (repository / "code" / "requirements.txt").write_text(libraries.requirements_text)
+def test_a_client_that_imports_torch_does_not_affect_clients_beside_it(box: RunningBox) -> None:
     for name in ("first", "second"):
-        (repository / "code" / name).mkdir()
-        (repository / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
-        (repository / "code" / name / "client.py").write_text(
-            "import torch\nimport words\nfrom sm.client.base import Client\n\n"
-            "class Says(Client):\n    models = ()\n\n"
-            "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
-        )
-    variables: Any = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
-    with boxes.own(repository, SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as box:
-        for name in ("first", "second"):
-            assert box.invoke(name, {}).json()["result"][0] == name
-        response = box.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")
-        np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"][:1], rtol=1e-5)
+        assert box.invoke(name, {}).json()["result"][0] == name

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sm.errors import CommandError
-from sm.settings import HERE, Settings
+from sm.settings import Settings
+from tests.integration.scaffold.linting import assert_clean
 from tests.support.check_client import check_client
 from tests.support.onnx_graphs import plus_one
 from tests.support.sm_command import run_sm
@@ -58,73 +57,41 @@ return {"total": total, "table": np.repeat(total, 20_000, axis=1)}
         {"total": [9.0], "table": [9.0] * 10},
     ),
 }
-#: The check that finds what only the author knows: lists that are too short for ``prices``.
-AUTHORS = {"prices": {"mutated payloads"}}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the models, and a client that the command wrote for each."""
-    folder = tmp_path_factory.mktemp("team")
-    for name, (model, _, _) in MODELS.items():
-        model.write(folder / "model" / name)
-        written = run_sm("new-client", name, cwd=folder)
-        assert written.returncode == 0, written.stderr
-        first, *others, last = written.stdout.splitlines()
-        assert (first, last) == (f"wrote clients/{name}", f"next: sm check-client {name}")
-        assert [line.split(":")[0] for line in others] == ["fill in preprocess in client.py"] * (
-            name in AUTHORS
-        )
-    return folder
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_golden_answer_of_a_client_is_its_models(home: Path, name: str) -> None:
-    _, fields, answer = MODELS[name]
-    sample = home / "clients" / name / "sample"
-    assert list(json.loads((sample / "payload.json").read_bytes())) == fields
-    golden = json.loads((sample / "golden.json").read_bytes())
-    assert list(golden) == list(answer)
-    for output, values in answer.items():
-        assert golden[output] == (pytest.approx(values, abs=0.01) if output != "loud" else values)
 
 
 @pytest.mark.parametrize(
     "name",
     [name if name == "prices" else pytest.param(name, marks=pytest.mark.exhaustive) for name in MODELS],
 )
-def test_the_client_of_a_model_passes_check_client(home: Path, name: str) -> None:
-    report = check_client(home, name)
-    assert set(report.failed) == AUTHORS.get(name, set()), report.failed
+def test_a_client_of_a_model_has_its_models_answer_and_passes_check_client(tmp_path: Path, name: str) -> None:
+    model, fields, answer = MODELS[name]
+    model.write(tmp_path / "model" / name)
+    written = run_sm("new-client", name, cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    assert len(written.stdout.splitlines()) == 2 + (name == "prices")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == [name]  # and no identity model
+    sample = tmp_path / "clients" / name / "sample"
+    assert list(json.loads((sample / "payload.json").read_bytes())) == fields
+    golden = json.loads((sample / "golden.json").read_bytes())
+    assert list(golden) == list(answer)
+    for output, values in answer.items():
+        assert golden[output] == (pytest.approx(values, abs=0.01) if output != "loud" else values)
+    # Only the author knows that lists may be too short for ``prices``.
+    assert set(check_client(tmp_path, name).failed) == ({"mutated payloads"} if name == "prices" else set())
+    assert_clean(tmp_path / "clients", tmp_path / "clients" / name / "client.py")
 
 
-def test_no_identity_model_is_written_for_a_model_that_exists(home: Path) -> None:
-    assert sorted(path.name for path in (home / "model").iterdir()) == sorted(MODELS)
+def test_the_model_is_also_found_in_the_repository_that_is_set(tmp_path: Path) -> None:
+    MODELS["shout"][0].write(tmp_path / "model" / "shout")
+    settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(tmp_path / "model")})
+    assert find_repository("shout", tmp_path / "elsewhere", settings) == tmp_path / "model"
+    assert find_repository("other", tmp_path / "elsewhere", settings) is None
 
 
-@pytest.mark.exhaustive
-def test_the_client_of_a_model_passes_ruff_and_mypy(home: Path) -> None:
-    config = str(HERE / "pyproject.toml")
-    for command in (["ruff", "check", "--config", config], ["ruff", "format", "--check", "--config", config]):
-        done = subprocess.run(
-            [sys.executable, "-m", *command, home / "clients"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout
-    for name in MODELS:
-        file = home / "clients" / name / "client.py"
-        done = subprocess.run([sys.executable, "-m", "mypy", file], cwd=HERE, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-
-
-def test_the_model_is_also_found_in_the_repository_that_is_set(home: Path, tmp_path: Path) -> None:
-    settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(home / "model")})
-    assert find_repository("shout", tmp_path, settings) == home / "model"
-    assert find_repository("other", tmp_path, settings) is None
-
-
-def test_a_kind_that_the_model_does_not_take_is_refused(home: Path, tmp_path: Path) -> None:
+def test_a_kind_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
+    MODELS["shout"][0].write(tmp_path / "model" / "shout")
     with pytest.raises(CommandError, match="--kind"):
-        NewClient("shout", "audio", home / "model").write(tmp_path)
+        NewClient("shout", "audio", tmp_path / "model").write(tmp_path)
     assert not (tmp_path / "clients").exists()
 
 
@@ -134,9 +101,7 @@ def test_a_model_that_does_not_run_here_is_described_by_its_configuration(tmp_pa
     config = folder / "config.pbtxt"
     config.write_text(config.read_text().replace('"python"', '"tensorrt"'))
     (folder / "1" / "model.plan").write_bytes(b"plan")
-    written = run_sm("new-client", "plan", cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
-    assert "fill in sample/payload.json and sample/golden.json: Triton cannot load 'plan'" in written.stdout
+    assert run_sm("new-client", "plan", cwd=tmp_path).returncode == 0
     source = (tmp_path / "clients" / "plan" / "client.py").read_text()
     assert '"x": ("INT64", (-1,)),' in source
     assert '"y": ("FP16", (3,)),' in source
@@ -144,8 +109,7 @@ def test_a_model_that_does_not_run_here_is_described_by_its_configuration(tmp_pa
 
 def test_a_model_without_a_configuration_is_described_by_its_onnx_file(tmp_path: Path) -> None:
     plus_one(tmp_path / "model" / "plus" / "1" / "model.onnx")
-    written = run_sm("new-client", "plus", cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
+    assert run_sm("new-client", "plus", cwd=tmp_path).returncode == 0
     assert '"x": ("FP32", (4,)),' in (tmp_path / "clients" / "plus" / "client.py").read_text()
 
 
@@ -154,7 +118,9 @@ def test_a_model_whose_tensors_are_unknown_stops_the_command(tmp_path: Path) -> 
     version.mkdir(parents=True)
     (version / "model.py").write_text("import no_such_module\n")
     written = run_sm("new-client", "broken", cwd=tmp_path)
-    assert written.returncode == 1
-    assert "Triton cannot load 'broken'" in written.stderr
-    assert "Traceback" not in written.stderr
+    assert (written.returncode, "'broken'" in written.stderr, "Traceback" in written.stderr) == (
+        1,
+        True,
+        False,
+    )
     assert not (tmp_path / "clients").exists()

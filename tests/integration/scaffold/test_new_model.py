@@ -88,22 +88,15 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
     edit(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
     edit(folder / "sentence_bert_config.json", max_seq_length=32)
     model = new_mood(tmp_path, folder)
-    assert json.loads((model / "task.json").read_text()) == {
-        "task": "sentence-embeddings",
-        "max_length": 32,
-        "pooling": "cls",
-        "normalise": True,
-    }
+    task = {"task": "sentence-embeddings", "max_length": 32, "pooling": "cls", "normalise": True}
+    assert json.loads((model / "task.json").read_text()) == task
 
 
 def test_an_encoder_and_its_decoder_become_two_models(tmp_path: Path) -> None:
     folder = write_translator(tmp_path / "checkpoint")
     model = new_mood(tmp_path, folder)
-    assert json.loads((model / "task.json").read_text()) == {
-        "task": "text2text-generation",
-        "start": 0,
-        "end": [5],
-    }
+    task = {"task": "text2text-generation", "start": 0, "end": [5]}
+    assert json.loads((model / "task.json").read_text()) == task
     assert {path.name for path in model.parent.iterdir()} == {"mood", "mood_decoder"}
     assert not (model.parent / "mood_decoder" / "task.json").exists()
     (folder / "decoder_model.onnx").unlink()
@@ -115,12 +108,8 @@ def test_an_encoder_and_its_decoder_become_two_models(tmp_path: Path) -> None:
 def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) -> None:
     model = new_mood(tmp_path, write_sound_model(tmp_path / "checkpoint", task))
     spelling = {"blank": "<pad>", "delimiter": "|"} if task == "automatic-speech-recognition" else {}
-    assert json.loads((model / "task.json").read_text()) == {
-        "task": task,
-        "rate": 16_000,
-        "normalise": True,
-        **spelling,
-    }
+    expected = {"task": task, "rate": 16_000, "normalise": True, **spelling}
+    assert json.loads((model / "task.json").read_text()) == expected
     golden = json.loads((model / "sample" / "golden.json").read_text())
     if task == "audio-classification":
         assert {row["label"] for row in golden} == set(PITCHES)
@@ -128,28 +117,29 @@ def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) ->
         assert golden == {"text": ""}  # the sample is silence
 
 
-def test_what_the_files_do_not_say_is_asked_for_by_its_option(tmp_path: Path, checkpoint: Path) -> None:
-    graph = checkpoint / "onnx" / "model.onnx"
-    with pytest.raises(CommandError, match="--task"):
-        new_mood(tmp_path, graph)
-    with pytest.raises(CommandError, match="--preprocess"):
-        new_mood(tmp_path, graph, "--task", "image-classification")
-    with pytest.raises(CommandError, match="tokenizer.json"):
-        new_mood(tmp_path, graph, "--task", "text-classification")
-    edit(checkpoint / "config.json", architectures=["MysteryNet"])
-    with pytest.raises(CommandError, match="MysteryNet"):
-        new_mood(tmp_path, checkpoint)
-
-
-def test_labels_of_the_wrong_number_and_a_wrong_task_leave_nothing_behind(
-    tmp_path: Path, checkpoint: Path
+@pytest.mark.parametrize(
+    ("source", "config", "options", "named"),
+    [
+        ("onnx/model.onnx", {}, (), "--task"),
+        ("onnx/model.onnx", {}, ("--task", "image-classification"), "--preprocess"),
+        ("onnx/model.onnx", {}, ("--task", "text-classification"), "tokenizer.json"),
+        (".", {"architectures": ["MysteryNet"]}, (), "MysteryNet"),
+        (".", {"id2label": {"0": "sad", "1": "glad"}}, (), "labels"),
+        (".", {}, ("--task", "question-answering"), "start_logits"),
+    ],
+)
+def test_what_the_files_do_not_say_is_asked_for_by_its_option_and_nothing_is_left_behind(
+    tmp_path: Path,
+    checkpoint: Path,
+    source: str,
+    config: dict[str, Any],
+    options: tuple[str, ...],
+    named: str,
 ) -> None:
-    edit(checkpoint / "config.json", id2label={"0": "sad", "1": "glad"})
-    with pytest.raises(CommandError, match="labels"):
-        new_mood(tmp_path, checkpoint)
-    with pytest.raises(CommandError, match="start_logits"):
-        new_mood(tmp_path, checkpoint, "--task", "question-answering")
-    assert not any((tmp_path / "model").iterdir())
+    edit(checkpoint / "config.json", **config)
+    with pytest.raises(CommandError, match=named):
+        new_mood(tmp_path, checkpoint / source, *options)
+    assert not list((tmp_path / "model").glob("*"))
 
 
 def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path, checkpoint: Path) -> None:
