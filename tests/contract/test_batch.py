@@ -29,7 +29,8 @@ def lines(container: Container) -> list[bytes]:
 
 def is_json(line: bytes) -> bool:
     with contextlib.suppress(ValueError):
-        return json.loads(line) is not ...
+        json.loads(line)
+        return True
     return False
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sm.repository.manifest import Manifest
 
+SIZES = (3, 224, 224)
 PLAN_MANIFEST: dict[str, Any] = {
     "model": "resnet",
     "target": "tensorrt",
@@ -13,14 +14,7 @@ PLAN_MANIFEST: dict[str, Any] = {
     "tool": {"name": "TensorRT", "version": "10.1"},
     "precision": "fp16",
     "gpu": {"name": "Tesla T4", "compute_capability": "7.5"},
-    "profiles": [
-        {
-            "input": "input",
-            "minimum": [1, 3, 224, 224],
-            "optimum": [8, 3, 224, 224],
-            "maximum": [8, 3, 224, 224],
-        }
-    ],
+    "profiles": [{"input": "input", "minimum": [1, *SIZES], "optimum": [8, *SIZES], "maximum": [8, *SIZES]}],
     "built": "2026-11-21T12:00:00Z",
     "accuracy": {"max_error": 0.01, "mean_error": 0.001, "sizes": ["1", "8"]},
 }

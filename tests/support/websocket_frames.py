@@ -58,10 +58,8 @@ def close_frame(code: int, reason: bytes = b"") -> bytes:
 
 def fragments(opcode: int, *parts: bytes) -> list[bytes]:
     """Encode one message in several frames."""
-    return [
-        frame(CONTINUATION if index else opcode, part, fin=index == len(parts) - 1)
-        for index, part in enumerate(parts)
-    ]
+    last = len(parts) - 1
+    return [frame(CONTINUATION if at else opcode, part, fin=at == last) for at, part in enumerate(parts)]
 
 
 def read_frames(connection: socket.socket) -> Iterator[Frame]:
@@ -121,19 +119,16 @@ INVALID_TEXTS = tuple(bytes.fromhex(text) for text in INVALID_IN_HEX.split())
 def _cases() -> Iterator[Case]:
     for opcode, byte in ((TEXT, b"*"), (BINARY, b"\xfe")):
         for size in (0, 125, 126, 127, 128, 65535, 65536):
-            payload = byte * size
-            yield Case(
-                f"1 message {opcode} of {size}", [frame(opcode, payload), END], [(opcode, payload)], NORMAL
-            )
+            message = opcode, byte * size
+            yield Case(f"1 message {opcode} of {size}", [frame(*message), END], [message], NORMAL)
     for payload in (b"", b"Hello", b"\x00\xff\xfe\xfd", b"\xfe" * 125):
-        ping = frame(PING, payload)
-        yield Case(f"2 ping of {len(payload)}", [ping, END], [(PONG, payload)], NORMAL)
+        yield Case(f"2 ping of {len(payload)}", [frame(PING, payload), END], [(PONG, payload)], NORMAL)
         yield Case(f"2 pong of {len(payload)}", [frame(PONG, payload), END], [], NORMAL)
     pings = [b"payload-%d" % number for number in range(10)]
-    replies = [(PONG, ping) for ping in pings]
-    yield Case("2 ten pings", [*(frame(PING, ping) for ping in pings), END], replies, NORMAL)
-    yield Case("2 ping too long", [frame(PING, b"\xfe" * 126, size_of=2)])
-    yield Case("2 pong too long", [frame(PONG, b"\xfe" * 126, size_of=2)])
+    sent = [*(frame(PING, ping) for ping in pings), END]
+    yield Case("2 ten pings", sent, [(PONG, ping) for ping in pings], NORMAL)
+    for name, opcode in (("ping", PING), ("pong", PONG)):
+        yield Case(f"2 {name} too long", [frame(opcode, b"\xfe" * 126, size_of=2)])
     for rsv, opcode in ((1, TEXT), (2, TEXT), (3, TEXT), (4, TEXT), (5, BINARY), (6, PING), (7, CLOSE)):
         yield Case(f"3 rsv {rsv}", [frame(opcode, b"\x03\xe8", rsv=rsv), frame(PING)])
     yield Case("3 rsv after a message", [HELLO_FRAME, frame(TEXT, b"Hello", rsv=4)], [HELLO])
@@ -152,17 +147,12 @@ def _cases() -> Iterator[Case]:
         after = [*fragments(TEXT, b"Hel", b"lo"), frame(CONTINUATION, b"x", fin=fin)]
         yield Case(f"5 continuation after an end {fin}", after, [HELLO])
     for opcode in (TEXT, BINARY):
-        yield Case(
-            f"5 message {opcode} within a message", [frame(opcode, b"a", fin=False), frame(opcode, b"b")]
-        )
-    five = [frame(TEXT, b"1", fin=False), *(frame(CONTINUATION, b"%d" % n, fin=False) for n in range(2, 5))]
-    five_replies = [(PONG, b"pongme"), (PONG, b"again"), (TEXT, b"12345")]
-    yield Case(
-        "5 five fragments and two pings",
-        [*five[:2], frame(PING, b"pongme"), *five[2:], frame(PING, b"again"), frame(CONTINUATION, b"5"), END],
-        five_replies,
-        NORMAL,
-    )
+        sent = [frame(opcode, b"a", fin=False), frame(opcode, b"b")]
+        yield Case(f"5 message {opcode} within a message", sent)
+    one, two, three, four, five = fragments(TEXT, b"1", b"2", b"3", b"4", b"5")
+    sent = [one, two, frame(PING, b"pongme"), three, four, frame(PING, b"again"), five, END]
+    replies = [(PONG, b"pongme"), (PONG, b"again"), (TEXT, b"12345")]
+    yield Case("5 five fragments and two pings", sent, replies, NORMAL)
     yield Case("6 empty fragments", [*fragments(TEXT, b"", b"", b""), END], [(TEXT, b"")], NORMAL)
     yield Case("6 one fragment not empty", [*fragments(TEXT, b"", b"Hello", b""), END], [HELLO], NORMAL)
     single = [KOSME[at : at + 1] for at in range(len(KOSME))]
@@ -189,13 +179,8 @@ def _cases() -> Iterator[Case]:
         yield Case(f"7 close with {code}", [close_frame(code)])
     for opcode in (TEXT, BINARY):
         payload = b"*" * 2**18
-        parts = [payload[at : at + 1300] for at in range(0, 2**18, 1300)]
-        yield Case(
-            f"9 message {opcode} in 1300 bytes each",
-            [*fragments(opcode, *parts), END],
-            [(opcode, payload)],
-            1000,
-        )
+        sent = [*fragments(opcode, *(payload[at : at + 1300] for at in range(0, 2**18, 1300))), END]
+        yield Case(f"9 message {opcode} in 1300 bytes each", sent, [(opcode, payload)], NORMAL)
     # RFC 6455, 5.2: the fewest bytes for a length, and no sign bit.
     yield Case("rfc length of 2 bytes", [frame(TEXT, b"Hello", size_of=2)])
     yield Case("rfc length of 8 bytes", [frame(TEXT, b"*" * 200, size_of=8)])
