@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
-import select
 import signal
-import struct
-import subprocess
-import sys
-import termios
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +18,7 @@ from sm.control.canary import MIN_REQUESTS
 from tests.integration.models.pushed_model import Pushed, expected, pushed, write
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
+from tests.support.multi_model_endpoint import REQUEST_BODY
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +33,7 @@ def model(shared: Pushed) -> Iterator[Pushed]:
     shared.decide("rollback")  # what a failed test has left
 
 
+NEW_SESSION = {"requestType": "NEW_SESSION"}
 IDS = [f"request-{number}" for number in range(150)]
 
 
@@ -69,23 +64,15 @@ def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: 
         assert answer.json()["result"] == [expected(factor)] * 10
         name = "canary" if factor == canary else "stable"
         assert answer.headers["X-Trireme-Version"].endswith(f"; {name}")
-        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
         headers = {"X-Amzn-SageMaker-Inference-Id": identity}
-        v2 = requests.post(
-            f"{model.box.url}/v2/models/scaled/infer", json=body, headers=headers, timeout=60
-        ).json()
+        url = f"{model.box.url}/v2/models/scaled/infer"
+        v2 = requests.post(url, json=REQUEST_BODY, headers=headers, timeout=60).json()
         assert (v2["model_name"], v2["outputs"][0]["data"]) == ("scaled", [factor, 2 * factor])
-    log = model.box.wait_for_log('"variant":"canary"')
-    lines = [json.loads(line) for line in log.splitlines() if '"variant":' in line]
-    assert {line["version_id"] for line in lines if line["variant"] == "canary"} == {
-        model.row()["canary"]["version_id"]
-    }
     assert model.box.metric("trireme_variant_duration_seconds_count", model="scaled", variant="canary") > 0
 
     # It cannot be mistaken for a model of its own, and the box is ready.
-    assert [
-        row["modelName"] for row in requests.get(f"{model.box.url}/models", timeout=10).json()["models"]
-    ] == ["scaled"]
+    rows = requests.get(f"{model.box.url}/models", timeout=10).json()["models"]
+    assert [row["modelName"] for row in rows] == ["scaled"]
     assert model.box.ping()[0] == 200
     assert model.push().status_code == 409
 
@@ -112,8 +99,7 @@ def test_an_impossible_share_is_refused(model: Pushed, body: dict[str, Any]) -> 
 def test_a_session_stays_on_the_version_on_which_it_began(model: Pushed) -> None:
     def opened() -> dict[str, str]:
         headers = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
-        body = {"requestType": "NEW_SESSION"}
-        answer = requests.post(f"{model.box.url}/invocations", json=body, headers=headers, timeout=60)
+        answer = requests.post(f"{model.box.url}/invocations", json=NEW_SESSION, headers=headers, timeout=60)
         return {"X-Amzn-SageMaker-Session-Id": answer.headers["X-Amzn-SageMaker-Session-Id"]}
 
     stable = model.factor()
@@ -182,48 +168,6 @@ def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model
     # Of the three requests of an id, one had only what the caller sent wrong.
     assert numbers["canary"]["errors"] == 2 * numbers["canary"]["requests"] / 3 > 0
     assert numbers["verdict"] == "worse"
-
-
-def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(model: Pushed) -> None:
-    model.write(fault="raise RuntimeError('broken')")
-    pushed = model.command("--canary", "50")
-    assert pushed.returncode == 0, pushed
-    with model.callers():
-        wait_until(lambda: model.row()["canary"]["verdict"] == "worse", description="the verdict")
-    assert model.command("--rollback").returncode == 0
-
-
-@pytest.mark.exhaustive
-def test_a_terminal_shows_both_versions_and_leaving_it_leaves_the_canary(model: Pushed) -> None:
-    model.write()
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
-    command = [sys.executable, "-m", "sm.cli", "push", "scaled", "--to", model.box.url, "--canary", "50"]
-    shown = ""
-
-    def shows(text: str) -> bool:
-        nonlocal shown
-        if select.select([controller], [], [], 0.1)[0]:
-            shown += os.read(controller, 65536).decode()
-        return text in shown
-
-    with subprocess.Popen(command, stdout=terminal, stderr=terminal) as process, model.callers(2):
-        wait_until(lambda: shows("stable") and "requests" in shown, description="the table")
-        wait_until(lambda: model.row()["canary"]["canary"]["requests"] > 0, description="requests")
-        process.send_signal(signal.SIGINT)
-        wait_until(lambda: shows("--promote, or --rollback"), description="what to do next")
-        assert process.wait(30) == 0
-    assert model.row()["canary"]["percent"] == 50
-
-
-def test_a_box_that_is_stopped_in_the_middle_ends_well(boxes: Boxes, tmp_path: Path) -> None:
-    with pushed(boxes, tmp_path) as model:
-        model.write()
-        assert model.push(canary=50).json()["state"] == "canary"
-        with ThreadPoolExecutor(4) as pool:
-            answers = [pool.submit(model.ask, identity) for identity in IDS[:8]]
-            assert [answer.result().status_code for answer in answers] == [200] * 8
-        assert model.box.stop() == 0
 
 
 @pytest.mark.exhaustive
