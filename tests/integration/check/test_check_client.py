@@ -62,65 +62,32 @@ def hanging_client(folder: Path) -> HangingClient:
     return HangingClient(cast("Triton", None), folder, folder)
 
 
-@pytest.mark.exhaustive
-def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
-    completed = run_sm("check-client", "sound", cwd=project)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    lines = completed.stdout.splitlines()
-    assert lines[0].startswith("ok    loads alone")
-    (infer,) = [line for line in lines if line.startswith("infer")]
-    assert "█" in infer
-    assert "%" in infer
-    assert lines[-1] == "sound passes"
-
-
-@pytest.mark.exhaustive
-def test_a_running_box_gets_the_same_checks(box: RunningBox, project: Path) -> None:
+def test_a_running_box_gets_the_same_checks_and_a_fault_is_found_through_it(
+    box: RunningBox, project: Path
+) -> None:
     report = check_client(project, "sound", "--url", box.url)
     assert report.status == 0, report.failed
     passed = {row["check"]: row["passed"] for row in report.report["checks"]}
-    assert passed.pop("memory") is None
-    assert passed.pop("its input") is None
-    assert all(passed.values())
-    assert len(passed) == 5
+    assert [name for name, value in passed.items() if value is None] == ["its input", "memory"]
+    assert len(passed) == 7
     assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess"]
-
-
-def test_a_fault_is_found_through_a_running_box(box: RunningBox, project: Path) -> None:
     report = check_client(project, "unhandled_null", "--url", box.url)
-    assert report.status == 1
-    assert set(report.failed) == {"mutated payloads"}
+    assert (report.status, set(report.failed)) == (1, {"mutated payloads"})
 
 
-def test_an_address_without_a_box_is_one_sentence(project: Path) -> None:
+def test_an_address_without_a_box_fails_one_check(project: Path) -> None:
     report = check_client(project, "sound", "--url", f"http://127.0.0.1:{free_port()}")
-    assert report.status == 1
-    assert "http://127.0.0.1:" in report.failed["names and shapes"]
+    assert (report.status, "names and shapes" in report.failed) == (1, True)
 
 
-def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> None:
-    completed = run_sm("check-client", "nobody", cwd=project)
-    assert (completed.returncode, completed.stdout) == (1, "")
-    assert "'nobody'" in completed.stderr
-    assert "five_faults" in completed.stderr
-
-
-def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_path: Path) -> None:
+def test_an_unknown_client_or_one_without_a_sample_is_an_error_that_says_so(
+    project: Path, tmp_path: Path
+) -> None:
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
-    completed = run_sm("check-client", "bare", cwd=tmp_path)
-    assert completed.returncode == 1
-    assert "golden.json" in completed.stderr
-
-
-def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(project: Path, tmp_path: Path) -> None:
-    shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
-    shutil.copytree(project / "model", tmp_path / "model")
-    (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
-    completed = run_sm("check-client", "sound", cwd=tmp_path)
-    assert completed.returncode == 1
-    assert "'echo'" in completed.stderr
-    assert "no_such_module" in completed.stderr
+    for name, named in (("nobody", "bare"), ("bare", "golden.json")):
+        completed = run_sm("check-client", name, cwd=tmp_path)
+        assert (completed.returncode, completed.stdout, named in completed.stderr) == (1, "", True)
 
 
 def test_a_hanging_call_is_reported_and_does_not_hang_the_check(
@@ -129,12 +96,7 @@ def test_a_hanging_call_is_reported_and_does_not_hang_the_check(
     monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 0.5)
     caller = InProcessCaller(hanging_client(tmp_path))
     assert caller.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
-    reply = caller.ask(Request({"text": "sleep"}))
-    assert (reply.status, "0.5 s" in reply.sentence) == (0, True)
-
-
-def make_sample() -> Sample:
-    return Sample({"text": "row"}, "row")
+    assert caller.ask(Request({"text": "sleep"})).status == 0
 
 
 def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
@@ -142,11 +104,8 @@ def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
 ) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     client = hanging_client(tmp_path)
-    finding = run_check(
-        "mutated payloads", lambda: check_mutations(InProcessCaller(client), client, make_sample())
-    )
-    assert finding.passed is None
-    assert "pip install hypothesis" in str(finding)
+    sample = Sample({"text": "row"}, "row")
+    finding = run_check("mutated payloads", lambda: check_mutations(InProcessCaller(client), client, sample))
     report = Report("stubborn", [finding])
-    assert report.passed
+    assert (finding.passed, report.passed) == (None, True)
     assert report.verdict() == "stubborn passes (not checked: mutated payloads)"

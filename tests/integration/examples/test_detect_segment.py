@@ -21,6 +21,8 @@ from sm.settings import HERE
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 
+pytestmark = pytest.mark.exhaustive
+
 MODEL = "detect_segment"
 SAMPLE = HERE / "examples/detect_segment/repository/code/detect_segment/sample"
 COLLAGE = (SAMPLE / "collage.jpg").read_bytes()
@@ -77,48 +79,36 @@ def decode_run_lengths(mask: dict[str, Any]) -> Mask:
     return pixels
 
 
-def decode_png_mask(answer: str) -> Mask:
-    """The white pixels of a PNG in base64."""
-    with Image.open(io.BytesIO(base64.b64decode(answer))) as picture:
-        return np.asarray(picture.convert("1"), np.bool_)
-
-
 def intersection_over_union(first: Mask, second: Mask) -> float:
     return float((first & second).sum() / (first | second).sum())
 
 
-@pytest.mark.exhaustive
-def test_by_default_the_answer_is_the_boxes_of_all_objects(box: RunningBox) -> None:
-    objects = result_of(box.invoke(MODEL, json.loads((SAMPLE / "payload.json").read_bytes())))
-    assert list(differences(objects, GOLDEN)) == []
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("classes", "labels"),
+    ("parameters", "labels"),
     [
-        ("cat", ["cat"]),
-        ("A cat. A dining table.", ["cat", "dining table"]),
-        (["Cup", "person"], ["person", "cup"]),
-        ("bus", []),
+        ({}, None),
+        ({"classes": "A cat. A dining table."}, ["cat", "dining table"]),
+        ({"classes": ["Cup", "person"]}, ["person", "cup"]),
+        ({"classes": "bus"}, []),
     ],
 )
-def test_classes_limits_the_objects_to_those_named(
-    box: RunningBox, classes: object, labels: list[str]
+def test_the_answer_is_the_boxes_of_all_objects_or_of_those_named(
+    box: RunningBox, parameters: dict[str, object], labels: list[str] | None
 ) -> None:
-    image = base64.b64encode(COLLAGE).decode()
-    response = box.invoke(MODEL, {"image": image}, parameters={"classes": classes})
-    assert [row["label"] for row in result_of(response)] == labels
+    payload = json.loads((SAMPLE / "payload.json").read_bytes())
+    objects = result_of(box.invoke(MODEL, payload, parameters=parameters))
+    if labels is None:
+        assert list(differences(objects, GOLDEN)) == []
+    else:
+        assert [row["label"] for row in objects] == labels
 
 
-@pytest.mark.exhaustive
 def test_an_unknown_class_is_a_422_that_lists_similar_ones(box: RunningBox) -> None:
     response = detect(box, COLLAGE, classes="cat, motorbikes")
     assert response.status_code == 422
     assert (response.json()["field"], response.json()["near"][0]) == ("parameters.classes", "motorcycle")
 
 
-@pytest.mark.exhaustive
 def test_each_mask_agrees_with_that_of_an_independent_implementation(
     objects_with_masks: list[dict[str, Any]],
 ) -> None:
@@ -130,18 +120,6 @@ def test_each_mask_agrees_with_that_of_an_independent_implementation(
         assert row["quality"] > 0.9
 
 
-@pytest.mark.exhaustive
-def test_a_png_mask_equals_the_run_length_mask(
-    box: RunningBox, objects_with_masks: list[dict[str, Any]]
-) -> None:
-    objects = result_of(detect(box, COLLAGE, output="png"))
-    assert len(objects) == len(objects_with_masks)
-    for png, rle in zip(objects, objects_with_masks, strict=True):
-        assert png["mask"]["content_type"] == "image/png"
-        assert (decode_png_mask(png["mask"]["image"]) == decode_run_lengths(rle["mask"])).all()
-
-
-@pytest.mark.exhaustive
 def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -155,13 +133,6 @@ def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     assert base64.b64decode(json_result["image"]) == response.content
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("output", ["boxes", "rle", "png"])
-def test_a_picture_with_nothing_in_it_is_an_empty_list(box: RunningBox, output: str) -> None:
-    assert result_of(detect(box, encode_jpeg(np.full((90, 120, 3), 200, np.uint8)), output=output)) == []
-
-
-@pytest.mark.exhaustive
 def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:

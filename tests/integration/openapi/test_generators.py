@@ -64,16 +64,14 @@ for (const body of bodies) {
   console.log(JSON.stringify(data));
 }
 """
-TSCONFIG = {
-    "compilerOptions": {
-        "strict": True,
-        "target": "es2022",
-        "module": "es2022",
-        "moduleResolution": "bundler",
-        "types": ["node"],
-    },
-    "files": ["calls.ts"],
+OPTIONS = {
+    "strict": True,
+    "target": "es2022",
+    "module": "es2022",
+    "moduleResolution": "bundler",
+    "types": ["node"],
 }
+TSCONFIG = {"compilerOptions": OPTIONS, "files": ["calls.ts"]}
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -90,29 +88,24 @@ def check_answers(box: RunningBox, printed: str) -> None:
     assert [each["label"] for each in yolov5["result"][0]] == ["cat"]
 
 
-@pytest.fixture
-def samples() -> tuple[str, str]:
-    return str(HERE / "clients/resnet/sample/cat.png"), str(HERE / "clients/yolov5/sample/chelsea.jpg")
+SAMPLES = (str(HERE / "clients/resnet/sample/cat.png"), str(HERE / "clients/yolov5/sample/chelsea.jpg"))
 
 
 @pytest.mark.exhaustive
 def test_openapi_python_client_generates_a_client_that_calls_every_model(
-    box: RunningBox, tmp_path: Path, samples: tuple[str, str]
+    box: RunningBox, tmp_path: Path
 ) -> None:
     run(tmp_path, sys.executable, "-m", "venv", "env")
     run(tmp_path, "env/bin/pip", "install", "--quiet", "openapi-python-client>=0.25,<0.30")
     python = str(tmp_path / "env" / "bin" / "python")
     generate = [python, "-m", "openapi_python_client", "generate", "--meta", "none", "--output-path"]
     said = run(tmp_path, *generate, "generated", "--url", f"{box.url}/openapi.json")
-    assert "Unable to" not in said
-    assert "will not be generated" not in said
-    check_answers(box, run(tmp_path, python, "-c", PYTHON_CALLS, box.url, *samples))
+    assert not any(words in said for words in ("Unable to", "will not be generated"))
+    check_answers(box, run(tmp_path, python, "-c", PYTHON_CALLS, box.url, *SAMPLES))
 
 
 @pytest.mark.exhaustive
-def test_openapi_typescript_generates_types_for_calls_to_every_model(
-    box: RunningBox, tmp_path: Path, samples: tuple[str, str]
-) -> None:
+def test_openapi_typescript_generates_types_for_calls_to_every_model(box: RunningBox, tmp_path: Path) -> None:
     if not shutil.which("npm"):
         pytest.skip("there is no node here")
     (tmp_path / "package.json").write_text('{"type": "module"}')
@@ -121,4 +114,4 @@ def test_openapi_typescript_generates_types_for_calls_to_every_model(
     run(tmp_path, "npm", "install", "--silent", "--no-audit", "--no-fund", *NODE_PACKAGES, "@types/node@20")
     run(tmp_path, "node_modules/.bin/openapi-typescript", f"{box.url}/openapi.json", "--output", "api.d.ts")
     run(tmp_path, "node_modules/.bin/tsc")
-    check_answers(box, run(tmp_path, "node", "calls.js", box.url, *samples))
+    check_answers(box, run(tmp_path, "node", "calls.js", box.url, *SAMPLES))
