@@ -119,20 +119,9 @@ class Cluster:
             if wait_ready:
                 deployment.wait_rolled_out()
             yield deployment
-        except BaseException:
-            print(self.view())  # noqa: T201
-            raise
         finally:
             self.kubectl("delete", "--filename", "-", "--wait=false", stdin=written)
             self.kubectl("delete", "pods", "--selector", selector(name), "--grace-period", "1", "--wait")
-
-    def view(self) -> str:
-        """Return what someone would look at who has only kubectl."""
-        objects = "nodes,pods,endpoints,horizontalpodautoscalers,events"
-        parts = [self.kubectl("get", objects, "-o", "wide", check=False)]
-        for pod in self.kubectl("get", "pods", "-o", "name", check=False).split():
-            parts.append(self.kubectl("logs", pod, "--tail", "30", check=False, timeout_s=20))
-        return "\n".join(parts)
 
 
 def wait_slowly(condition: Callable[[], Any], timeout_s: float, description: str) -> Any:

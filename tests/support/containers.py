@@ -193,10 +193,3 @@ def write_team_repository(
     for path in (folder.parent, folder):
         path.chmod(0o755)
     return folder
-
-
-def only_error(log: str) -> dict[str, Any]:
-    """Return the supervisor's error line in a log, which must have exactly one."""
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    (error,) = (line for line in lines if (line["process"], line["level"]) == ("serve", "error"))
-    return dict(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,34 +18,21 @@ PAGE = "start/bring-your-model.md"
 #: The answers to the two requests, as the page shows them.
 ANSWERS = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
 
-Shop = tuple[Path, list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """The folder after all commands but the container's, and the answers of these commands."""
-    folder = tmp_path_factory.mktemp("page")
-    (folder / ".venv").symlink_to(HERE / ".venv")
-    answers = run_commands("\n".join(HERE_RUN), folder, free_port())
-    return folder / "shop", answers
-
 
 @pytest.mark.exhaustive
-def test_the_model_is_served_as_the_page_says(shop: Shop) -> None:
+def test_the_model_is_served_as_the_page_says_here_and_by_the_container(tmp_path: Path, image: str) -> None:
+    (tmp_path / ".venv").symlink_to(HERE / ".venv")
     assert not any("docker" in block for block in HERE_RUN)
-    assert list(differences(shop[1], ANSWERS)) == []
-
-
-@pytest.mark.exhaustive
-def test_the_archive_is_served_by_the_container(shop: Shop, image: str) -> None:
-    folder, port = shop[0], free_port()
+    assert list(differences(run_commands("\n".join(HERE_RUN), tmp_path, free_port()), ANSWERS)) == []
     # A test's files are private, and the container has another user.
-    for path in (folder.parent, folder):
+    for path in (tmp_path, tmp_path / "shop"):
         path.chmod(0o755)
+    port = free_port()
     name = f"shop-{port}"
     command = IN_CONTAINER.replace("trireme:cpu", image).replace("8080:8080", f"{port}:8080")
+    command = command.replace("docker", "podman").replace(" shop", f" {name}")
     try:
-        answers = run_commands(command.replace("docker", "podman").replace(" shop", f" {name}"), folder, port)
+        answers = run_commands(command, tmp_path / "shop", port)
     finally:
         podman("rm", "--force", "--ignore", "--time", "0", name)
     assert list(differences(answers, ANSWERS[:1])) == []

@@ -1,52 +1,71 @@
-"""The executable contract against the image: the same rows as against a box that ``make serve`` starts."""
+"""The executable contract against the images: the same rows as against a box that ``make serve`` starts."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.container.promises import make_readable, promises_by_state, write_models
+from sm.settings import HERE
+from tests.contract.own import BODY
 from tests.support.containers import running_container
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
+from tests.support.tritons import MODELS
 
-BATCH = ("-e", "SAGEMAKER_BATCH=true", "-e", "SAGEMAKER_BATCH_STRATEGY=MULTI_RECORD")
-SINGLE = ("-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo", "-e", "SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true")
+ECHO = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo"
+#: The variables of each mode.
+MODES = {
+    "single": (ECHO, "SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true"),
+    "batch": (ECHO, "SAGEMAKER_BATCH=true", "SAGEMAKER_BATCH_STRATEGY=MULTI_RECORD"),
+    "mme": ("SAGEMAKER_MULTI_MODEL=true",),
+}
 INSIDE = "/opt/ml/models"
 
 
+def make_readable(folder: Path) -> None:
+    """Let everybody read a folder: a test's files are private, and the container has another user."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def check_promises(folder: Path, image: str, mode: str) -> None:
+    repository, mount, options = None, [], []
+    if mode == "mme":
+        archives = ArchiveFolder(folder / "archives")
+        archives.write_flat("flat")
+        chain = {"first": multiplying_model(2), "second": multiplying_model(3)}
+        archives.write_nested("nested", {**chain, "both": chain_config("first", "second")})
+        mount = ["-v", f"{archives.home}:{INSIDE}:ro", "--shm-size", "256m"]
+        options = ["--model-dir", f"{archives.home}:{INSIDE}"]
+    else:
+        repository = folder / "model"
+        for name in ("counts", "echo"):
+            MODELS[name].write(repository / name)
+    make_readable(folder)
+    flags = [part for variable in MODES[mode] for part in ("-e", variable)]
+    (folder / "body.json").write_bytes(BODY)
+    table = folder / "table.json"
+    with running_container(image, repository, *flags, *mount) as box:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract"]
+        command += ["--url", box.url, "--mode", mode, "--body", str(folder / "body.json"), *options]
+        command += ["--contract-json", str(table)]
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+        assert box.stop() == 0
+    assert done.returncode == 0, done.stdout[-6000:]
+    states = [row["state"] for row in json.loads(table.read_text())["rows"]]
+    assert {*states} <= {"has", "not asked"} and states.count("has") > 5
+
+
 @pytest.mark.parametrize(
-    ("mode", "flags"),
-    [("single", SINGLE), pytest.param("batch", BATCH, marks=pytest.mark.exhaustive)],
+    "mode", ["single", *(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("batch", "mme"))]
 )
-def test_a_container_keeps_every_promise_of_the_contract(
-    image: str, tmp_path: Path, mode: str, flags: tuple[str, ...]
-) -> None:
-    with running_container(
-        image, write_models(tmp_path), *flags, "-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo"
-    ) as box:
-        promises = promises_by_state(tmp_path, box.url, "--mode", mode)
-    assert set(promises) <= {"has", "not asked"}, promises
-    assert len(promises["has"]) > 5
+def test_a_container_keeps_every_promise_of_the_contract(image: str, tmp_path: Path, mode: str) -> None:
+    check_promises(tmp_path, image, mode)
 
 
 @pytest.mark.exhaustive
-def test_a_multi_model_container_keeps_every_promise_of_the_contract(image: str, tmp_path: Path) -> None:
-    platform = ArchiveFolder(tmp_path / "archives")
-    platform.write_flat("flat")
-    platform.write_nested(
-        "nested",
-        {
-            "first": multiplying_model(2),
-            "second": multiplying_model(3),
-            "both": chain_config("first", "second"),
-        },
-    )
-    make_readable(tmp_path)
-    flags = ("-e", "SAGEMAKER_MULTI_MODEL=true", "-v", f"{platform.home}:{INSIDE}:ro", "--shm-size", "256m")
-    with running_container(image, None, *flags) as box:
-        promises = promises_by_state(
-            tmp_path, box.url, "--mode", "mme", "--model-dir", f"{platform.home}:{INSIDE}"
-        )
-    assert set(promises) <= {"has", "not asked"}, promises
-    assert len(promises["has"]) > 5
+def test_the_gpu_flavour_keeps_every_promise_of_the_contract(gpu_image: str, tmp_path: Path) -> None:
+    check_promises(tmp_path, gpu_image, "single")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
@@ -47,23 +47,14 @@ Find = Callable[[RunningBox], list[int]]
 
 
 def make_repository(folder: Path) -> Path:
-    """Write a repository with the three demo models and :data:`ECHO`. Weights are hard links where possible."""
+    """Write a repository with the three demo models and :data:`ECHO`."""
     settings = Settings.read({})
     prepare(settings)
     repository = folder / "repository"
-    for model in DEMO_MODELS:
-        shutil.copytree(
-            settings.cache / "repository" / "cpu" / model, repository / model, copy_function=link_or_copy
-        )
     MODELS[ECHO].write(repository / ECHO)
+    for model in DEMO_MODELS:
+        (repository / model).symlink_to(settings.cache / "repository" / "cpu" / model)
     return repository
-
-
-def link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def make_small_repository(folder: Path) -> Path:
@@ -83,14 +74,8 @@ def attacked_box(folder: Path, repository: Path, command_prefix: str = "") -> It
     Raises:
         AssertionError: The box left a process or a file in shared memory behind.
     """
-    with running_box(
-        folder,
-        repository,
-        clients=(),
-        command_prefix=command_prefix,
-        TRIREME_RESTARTS=str(RESTARTS),
-        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(DEADLINE_S),
-    ) as box:
+    options: Any = {"TRIREME_RESTARTS": str(RESTARTS), "SAGEMAKER_MODEL_SERVER_TIMEOUT": str(DEADLINE_S)}
+    with running_box(folder, repository, clients=(), command_prefix=command_prefix, **options) as box:
         yield box
         processes, identity = all_processes(box), box.box_id()
     wait_until(lambda: not any(map(command_line, processes)), description="the end of every process")
@@ -168,12 +153,12 @@ class Result:
 
     def misses(self) -> list[str]:
         """Return a sentence for each goal that is missed."""
-        unexpected = set(self.outcomes) - EXPECTED - self.fault.allowed
-        return [
-            *(f"{self.outcomes[outcome]} × {outcome}" for outcome in sorted(unexpected)),
-            *(["right answers did not come again"] if self.recovery_s is None else []),
-            *([f"{self.failures} requests failed"] if self.fault.unnoticed and self.failures else []),
-        ]
+        missed = {*self.outcomes} - EXPECTED - self.fault.allowed
+        if self.recovery_s is None:
+            missed.add("right answers did not come again")
+        if self.fault.unnoticed and self.failures:
+            missed.add(f"{self.failures} requests failed")
+        return sorted(missed)
 
     @property
     def is_sound(self) -> bool:
@@ -220,17 +205,15 @@ def recovery_time(replies: Sequence[Reply], models: set[str], since: float) -> f
 
     A model has recovered with the first right answer to a request that was sent after its last failure.
     """
-    recovered = since
+    recovered = [since]
     for model in models:
         of_model = [reply for reply in replies if reply.model == model]
-        failure = max((reply.ended for reply in of_model if reply.failed), default=since)
-        begun = max(since, failure)
-        after = [reply.ended for reply in of_model if not reply.failed and reply.started >= begun]
+        failure = max(since, *(reply.ended for reply in of_model if reply.failed), since)
+        after = [reply.ended for reply in of_model if not reply.failed and reply.started >= failure]
         if not after:
             return None
-        if failure > since:
-            recovered = max(recovered, min(after))
-    return recovered - since
+        recovered.append(min(after) if failure > since else since)
+    return max(recovered) - since
 
 
 def make_kill(find: Find) -> Callable[[RunningBox], None]:

@@ -7,12 +7,12 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection
 from itertools import combinations
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+import requests
 from PIL import Image, ImageOps
 
 from sm.commands.golden import differences
@@ -123,6 +123,18 @@ def pictures(count: int) -> list[bytes]:
     return encoded
 
 
+def dispatched(name: str, model: str, payload: Any, **members: Any) -> Sample:
+    """Return a request that names its model in its JSON."""
+    body = dispatch_body(model, payload, **members)
+    return Sample(f"{name} JSON", model, "/invocations", JSON, body)
+
+
+def raw(name: str, model: str, content_type: str, body: bytes, **parameters: Any) -> Sample:
+    """Return a request that names its model in its query."""
+    query = urlencode({"modelname": model, **parameters})
+    return Sample(f"{name} raw", model, f"/invocations?{query}", content_type, body)
+
+
 def demo_samples(count: int = 8) -> Iterator[Sample]:
     """Yield requests for the three demo models: ``count`` pictures and texts, in alternating forms."""
     for number, picture in enumerate(pictures(count)):
@@ -130,44 +142,22 @@ def demo_samples(count: int = 8) -> Iterator[Sample]:
         for model, parameters in (("resnet", {"top": 5}), ("yolov5", {"confidence": LOW_CONFIDENCE})):
             name = f"{model} picture {number}"
             if number % 2:
-                query = urlencode({"modelname": model, **parameters})
-                yield Sample(f"{name} raw", model, f"/invocations?{query}", "image/jpeg", picture)
+                yield raw(name, model, "image/jpeg", picture, **parameters)
             else:
-                body = dispatch_body(model, encoded, parameters=parameters)
-                yield Sample(f"{name} JSON", model, "/invocations", JSON, body)
+                yield dispatched(name, model, encoded, parameters=parameters)
         if number < 2:
-            yield Sample(
-                f"resnet picture {number} v2 binary",
-                "resnet",
-                "/invocations?modelname=resnet",
-                *v2_binary(picture),
-            )
+            yield raw(f"resnet picture {number} v2 binary", "resnet", *v2_binary(picture))
     for number, text in enumerate(TEXTS[:count]):
         name = f"bert_base text {number}"
         if number % 2:
-            yield Sample(
-                f"{name} raw", "bert_base", "/invocations?modelname=bert_base", "text/plain", text.encode()
-            )
+            yield raw(name, "bert_base", "text/plain", text.encode())
         else:
-            yield Sample(
-                f"{name} JSON", "bert_base", "/invocations", JSON, dispatch_body("bert_base", {"text": text})
-            )
+            yield dispatched(name, "bert_base", {"text": text})
     for number in range(2):
-        texts = TEXTS[number * 2 : number * 2 + 3]
-        yield Sample(
-            f"bert_base lines {number}",
-            "bert_base",
-            "/invocations?modelname=bert_base",
-            LINES,
-            b"".join(dispatch_body("bert_base", {"text": text}) + b"\n" for text in texts),
-        )
-        yield Sample(
-            f"bert_base list {number}",
-            "bert_base",
-            "/invocations",
-            JSON,
-            dispatch_body("bert_base", [{"text": text} for text in reversed(texts)]),
-        )
+        payloads = [{"text": text} for text in TEXTS[number * 2 : number * 2 + 3]]
+        lines = b"".join(dispatch_body("bert_base", payload) + b"\n" for payload in payloads)
+        yield raw(f"bert_base lines {number}", "bert_base", LINES, lines)
+        yield dispatched(f"bert_base list {number}", "bert_base", payloads[::-1])
 
 
 def echo_samples(model: str, count: int = 32) -> Iterator[Sample]:
@@ -179,8 +169,7 @@ def echo_samples(model: str, count: int = 32) -> Iterator[Sample]:
 def v2_numbers(model: str, numbers: list[float]) -> Sample:
     """Return a v2 request for a model that takes a row of numbers."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, len(numbers)], "data": numbers}
-    body = json.dumps({"inputs": [tensor]}).encode()
-    return Sample(f"{model} {numbers[0]:g}", model, f"/invocations?modelname={model}", JSON, body)
+    return raw(f"{model} {numbers[0]:g}", model, JSON, json.dumps({"inputs": [tensor]}).encode())
 
 
 def v2_binary(picture: bytes) -> tuple[str, bytes]:
@@ -188,12 +177,8 @@ def v2_binary(picture: bytes) -> tuple[str, bytes]:
     with Image.open(io.BytesIO(picture)) as opened:
         pixels = np.asarray(opened.convert("RGB").resize((224, 224)), np.uint8).transpose(2, 0, 1)
     data = np.ascontiguousarray(pixels).tobytes()
-    tensor = {
-        "name": "input",
-        "datatype": "UINT8",
-        "shape": [1, 3, 224, 224],
-        "parameters": {"binary_data_size": len(data)},
-    }
+    size = {"parameters": {"binary_data_size": len(data)}}
+    tensor = {"name": "input", "datatype": "UINT8", "shape": [1, 3, 224, 224], **size}
     head = json.dumps({"inputs": [tensor], "outputs": [{"name": "logits"}]}).encode()
     return BINARY.format(len(head)), head + data
 
@@ -205,25 +190,20 @@ def with_golden_answers(samples: list[Sample], port: int) -> list[Sample]:
         AssertionError: An answer is not a 200, differs the second time, or equals another sample's answer, so that
             a check could not tell the two apart.
     """
-    connection = HTTPConnection("127.0.0.1", port, timeout=GOLDEN_TIMEOUT_S)
     with_golden = []
-    for sample in samples:
-        for _ in range(2):
-            connection.request(
-                "POST", sample.path, body=sample.body, headers={"Content-Type": sample.content_type}
-            )
-            response = connection.getresponse()
-            answer = response.read()
-            assert response.status == 200, f"{sample.name}: {response.status} {answer[:300]!r}"
-            if sample.golden is None:
-                sample = replace(sample, golden=sample.parse(answer))
-            else:
-                assert not sample.differences(answer), f"{sample.name} is not the same twice"
-        with_golden.append(sample)
-    connection.close()
+    with requests.Session() as session:
+        for sample in samples:
+            for _ in range(2):
+                headers, url = {"Content-Type": sample.content_type}, f"http://127.0.0.1:{port}{sample.path}"
+                response = session.post(url, sample.body, headers=headers, timeout=GOLDEN_TIMEOUT_S)
+                assert response.status_code == 200, f"{sample.name}: {response.text[:300]}"
+                if sample.golden is None:
+                    sample = replace(sample, golden=sample.parse(response.content))
+                else:
+                    assert not sample.differences(response.content), f"{sample.name} is not the same twice"
+            with_golden.append(sample)
     for first, second in combinations(with_golden, 2):
-        comparable = first.content_type == second.content_type and first.model == second.model
-        assert not (comparable and not list(differences(first.golden, second.golden))), (
-            f"{first.name} and {second.name} have the same answer"
-        )
+        is_comparable = (first.content_type, first.model) == (second.content_type, second.model)
+        is_alike = is_comparable and not list(differences(first.golden, second.golden))
+        assert not is_alike, f"{first.name} and {second.name} have the same answer"
     return with_golden
