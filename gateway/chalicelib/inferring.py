@@ -15,8 +15,8 @@ from sm.errors import BadInput, WrongPayload
 from sm.http import messages
 from sm.invocation import Invocation
 from sm.router.answers import write
-from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record
+from sm.router.request_types import DispatchRequest, RawRecord
 
 from .cache import Cache
 from .storage import Storage, Stored, check_key

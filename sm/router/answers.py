@@ -19,7 +19,8 @@ from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
-from sm.router.classify import OFFERS, DispatchRequest
+from sm.router.classify import OFFERS
+from sm.router.request_types import DispatchRequest
 
 #: Dataclasses are passed to :func:`encodable`, because a picture is one.
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS

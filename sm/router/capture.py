@@ -28,7 +28,7 @@ from sm.http.s3 import SCHEME, S3Uri, open_client
 from sm.models.table import Models
 from sm.polling import Poll
 from sm.router.answers import dumps
-from sm.router.classify import Message
+from sm.router.request_types import Message
 from sm.run_state import write_atomically
 from sm.settings import Settings
 

@@ -15,8 +15,8 @@ from pydantic.errors import PydanticUserError
 from sm.client.base import Client, TensorClient
 from sm.control.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
 from sm.errors import TriremeError, WrongPayload
-from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
+from sm.router.request_types import DispatchRequest
 
 Schema = dict[str, Any]
 #: Larger samples are not examples in the document: nobody reads a picture in base64.

@@ -30,7 +30,7 @@ from sm.metrics import stage
 from sm.plugins.loading import describe_failure
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
-from sm.router.classify import DispatchRequest, RawRecord
+from sm.router.request_types import DispatchRequest, RawRecord
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.

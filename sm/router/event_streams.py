@@ -12,7 +12,7 @@ from sm.errors import TriremeError
 from sm.http.messages import EVENTS, JSON, OCTET_STREAM, Answer, write_error
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
-from sm.router.classify import DispatchRequest
+from sm.router.request_types import DispatchRequest
 
 #: Exactly as AWS's own Triton container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"

@@ -20,8 +20,8 @@ from sm.errors import ClientFailed, ModelFailed, TriremeError, UnknownModel
 from sm.http.messages import Answer, write_error
 from sm.http.responses import REQUEST_ID_KEY, error_answer, handle_errors, request_id, with_request_id
 from sm.router.aws_frames import EVENT_STREAM, frames
-from sm.router.classify import HEADER_PREFIX, Message
 from sm.router.pipeline import Pipeline
+from sm.router.request_types import HEADER_PREFIX, Message
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.wsgi import is_disconnected, read_message, respond, send
 

@@ -31,8 +31,9 @@ from sm.http.responses import error_answer
 from sm.invocation import Invocation
 from sm.models.table import Models
 from sm.router.answers import dumps
-from sm.router.classify import Message, estimate_parsed_bytes
 from sm.router.invocation_routes import Router
+from sm.router.json_bodies import estimate_parsed_bytes
+from sm.router.request_types import Message
 from sm.router.wsgi import NO_PARAMETERS, read_message, respond
 
 #: A field in an error of the dispatcher: ``payload[3].text``, ``parameters.query``.

@@ -22,19 +22,13 @@ from sm.models.table import Models
 from sm.router.admission import Admission, FairGate
 from sm.router.answers import encode_failure, record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
-from sm.router.classify import (
-    Classifier,
-    DispatchRequest,
-    LinesRequest,
-    Message,
-    ModelRequest,
-    SessionCommand,
-    estimate_parsed_bytes,
-)
+from sm.router.classify import Classifier
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
+from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap, answer_lines, run_records
+from sm.router.request_types import DispatchRequest, LinesRequest, Message, ModelRequest, SessionCommand
 from sm.router.running_invocation import RunningInvocation
 from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton

@@ -20,8 +20,8 @@ from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
 from sm.router.answers import EncodedRecord, encode_failure, join_records
-from sm.router.classify import DispatchRequest, LinesRequest, Message
 from sm.router.dispatch import note_crash, raise_crash, run_record, to_error, validate_payload
+from sm.router.request_types import DispatchRequest, LinesRequest, Message
 
 #: Batches of a request that may be submitted, for each thread, before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2

@@ -29,8 +29,8 @@ from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_
 from sm.invocation import Invocation
 from sm.models.table import Models, Served
 from sm.router.back_pressure import finish
-from sm.router.classify import Message, TritonRequest
 from sm.router.event_streams import split_events
+from sm.router.request_types import Message, TritonRequest
 from sm.triton.http_proxy import (
     ERRORS,
     HEADER_SIZE,

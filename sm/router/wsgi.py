@@ -28,8 +28,8 @@ from sm.http.responses import (
     request_id,
 )
 from sm.router.back_pressure import finish
-from sm.router.classify import Message
 from sm.router.event_streams import with_final_error
+from sm.router.request_types import Message
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -11,8 +11,8 @@ from sm.client import Client
 from sm.errors import StartError, WrongPayload
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
-from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
+from sm.router.request_types import DispatchRequest
 from sm.settings import HERE
 from sm.triton.transport import Transport
 

@@ -18,8 +18,8 @@ from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource
-from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
+from sm.router.request_types import DispatchRequest
 from sm.triton.transport import Transport
 from tests.support.tritons import CreateRouter, TritonProcess
 

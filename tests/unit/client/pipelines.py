@@ -17,8 +17,9 @@ from sm.client.base import Client
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.router.answers import write_pipeline
-from sm.router.classify import Classifier, DispatchRequest, Message
+from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
+from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (

@@ -10,7 +10,7 @@ import pytest
 from sm.client.base import Client
 from sm.client.hugging_face import ALL, OTHER, PIPELINES, pipeline_of
 from sm.errors import WrongPayload
-from sm.router.classify import DispatchRequest, TritonRequest
+from sm.router.request_types import DispatchRequest, TritonRequest
 from tests.support.task_models import load_task, write_text_model
 from tests.unit.client.pipelines import ask, ask_body, parse
 

@@ -32,8 +32,8 @@ from sm.client.payloads import (
 from sm.errors import BadInput
 from sm.plugins.toolkit import codecs
 from sm.router.answers import dumps
-from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
+from sm.router.request_types import DispatchRequest
 from tests.support.hostile_pictures import encode
 from tests.support.npy_bodies import ARRAYS, damaged_bodies, encode_npy, header, with_header
 

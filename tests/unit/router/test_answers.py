@@ -23,7 +23,8 @@ from sm.errors import BadInput, ClientFailed, NotAcceptable, TriremeError
 from sm.http.messages import Answer
 from sm.invocation import Invocation
 from sm.router.answers import EncodedRecord, encode_failure, record_encoder, write, write_list
-from sm.router.classify import DispatchRequest, choose_list_accept
+from sm.router.classify import choose_list_accept
+from sm.router.request_types import DispatchRequest
 from tests.support.client_sources import EmptyTriton
 
 

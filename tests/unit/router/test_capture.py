@@ -26,7 +26,7 @@ from sm.router.capture import (
     read_percents,
     write_file,
 )
-from sm.router.classify import Message
+from sm.router.request_types import Message
 from sm.settings import Settings
 from tests.support.client_sources import EmptyTriton
 from tests.support.series import value

@@ -15,9 +15,9 @@ from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, Unsupporte
 from sm.http.messages import BINARY, JSON_LINES, OCTET_STREAM
 from sm.models.found_clients import models_of
 from sm.models.table import Models
-from sm.router.classify import (
+from sm.router.classify import Classifier
+from sm.router.request_types import (
     ClassifiedRequest,
-    Classifier,
     DispatchRequest,
     LinesRequest,
     Message,

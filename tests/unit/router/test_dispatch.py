@@ -25,9 +25,9 @@ from sm.errors import (
     WrongPayload,
 )
 from sm.invocation import Invocation, current, running
-from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
 from sm.router.records import OrderedMap, run_records
+from sm.router.request_types import DispatchRequest, RawRecord
 from tests.support.client_sources import EmptyTriton
 from tests.support.hostile_pictures import encode
 

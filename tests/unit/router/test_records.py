@@ -16,7 +16,6 @@ import pytest
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge
 from sm.http.messages import JSON_LINES, Answer
 from sm.invocation import Invocation
-from sm.router.classify import LinesRequest, Message, RecordLimit
 from sm.router.records import (
     MAX_BATCH,
     MAX_BATCHES_PER_THREAD,
@@ -25,6 +24,7 @@ from sm.router.records import (
     check_count,
     messages,
 )
+from sm.router.request_types import LinesRequest, Message, RecordLimit
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.router.answers import dumps
-from sm.router.classify import Classifier, DispatchRequest, Message
+from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
 from sm.router.openai_routes import EmbeddingsRequest, RerankRequest, find_client
+from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model

@@ -13,9 +13,7 @@ from tritonclient.utils import triton_to_np_dtype
 
 from sm.errors import BadInput, NotAcceptable
 from sm.http.messages import BINARY, JSON, OCTET_STREAM, Answer
-from sm.router.classify import (
-    Message,
-)
+from sm.router.request_types import Message
 from sm.router.triton_requests import (
     as_accepted,
     header_size,

@@ -21,9 +21,10 @@ from sm.invocation import Invocation, running
 from sm.metrics import stage
 from sm.models.found_clients import models_of
 from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
-from sm.router.classify import Classifier, DispatchRequest, Message
+from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
 from sm.router.records import OrderedMap, run_records
+from sm.router.request_types import DispatchRequest, Message
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0
