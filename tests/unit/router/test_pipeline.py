@@ -1,0 +1,189 @@
+"""The steps of an invocation, in their order: what each does to the request, its slot and its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+
+from sm.client import Client, TextPayload
+from sm.client.decode_budget import DECODED
+from sm.client.payloads import MIN_BASE64_BYTES
+from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel
+from sm.http.messages import EVENTS, JSON, JSON_LINES
+from sm.invocation import UNKNOWN, current
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.model_processes.generations import SharedGeneration, now
+from sm.models.found_clients import models_of
+from sm.router.admission import FairGate
+from sm.router.classify import Classifier
+from sm.router.once import OnceNotes
+from sm.router.pipeline import Pipeline
+from sm.router.records import OrderedMap
+from sm.router.request_types import Message
+from sm.router.running_invocation import LogSample, RunningInvocation
+from sm.router.triton_requests import Triton
+from sm.triton.calls import Calls
+from sm.triton.http_proxy import Upstream
+
+
+class Upper(Client):
+    """Makes a text upper case; the model ``m`` that it calls stalls in the first ``stalls`` runs."""
+
+    payload = TextPayload
+    guard: AnswerGuard
+    stalls = runs = 0
+
+    def inference(self, payload: TextPayload) -> object:
+        self.runs += 1
+        invocation = current()
+        assert invocation is not None
+        invocation.tickets.add(self.guard.admit("m"))
+        if self.runs <= self.stalls:
+            shared = self.guard.shared
+            shared.take_out("m", now())
+            shared.admit("m", shared.out_since("m"))
+        return payload.text.upper()
+
+
+class OnlyOnce(Upper):
+    repeatable = False
+
+
+class InParts(Upper):
+    def stream(self, payload: TextPayload) -> Iterator[object]:
+        yield from payload.text
+
+
+class Steps:
+    """A pipeline with these clients; ``answer`` sends a request through it."""
+
+    def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
+        guard = AnswerGuard(SharedGeneration.create(folder / "generation"), lambda model: (model,))
+        Upper.guard = guard
+        self.clients: dict[str, Upper] = {}
+        for kind in (Upper, OnlyOnce, InParts):
+            client = kind(None, folder, folder)  # type: ignore[arg-type]
+            client.name = kind.__name__.lower()
+            self.clients[client.name] = client
+        models, calls = models_of(self.clients), Calls(guard, seconds=5.0, folder=folder)
+        self.gate, self.once = FairGate(1, 2), folder / "once"
+        self.pipeline = Pipeline(
+            models,
+            Classifier(models, "upper", max_records=100),
+            Triton(Upstream(1, 1.0, calls), models),
+            calls,
+            OrderedMap(pool, 2),
+            self.gate,
+            extra_stream_seconds=1000.0,
+            once=OnceNotes(self.once),
+        )
+        self.invocation: RunningInvocation
+
+    def answer(
+        self, body: bytes, headers: Mapping[str, str] | None = None, seconds: float = 10.0
+    ) -> tuple[list[object], Mapping[str, str]]:
+        """Return the result of each line of the answer, and its headers; :attr:`invocation` is the request's."""
+        at = time.monotonic() + seconds
+        self.invocation = RunningInvocation(at, lambda: False, "id", None, LogSample())
+        self.invocation.arrival = "1"
+        message = Message(body, headers or {}, {}, "id")
+        answer = self.pipeline.answer(self.invocation, lambda: message)
+        lines = answer.read().removeprefix(b"data: ").splitlines()
+        return [orjson.loads(line)["result"] for line in lines if line.startswith(b"{")], answer.headers
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Iterator[Steps]:
+    with ThreadPoolExecutor(2) as pool:
+        yield Steps(tmp_path, pool)
+
+
+def request_of(model: str, payload: object = "text") -> bytes:
+    return orjson.dumps({"modelname": model, "payload": payload})
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "results", "records"),
+    [
+        (request_of("upper"), JSON, ["TEXT"], None),
+        (request_of("upper", ["a", "b"]), JSON, [["A", "B"]], 2),
+        (b'{"payload":"a"}\n{"payload":"b"}', JSON_LINES, ["A", "B"], 2),
+    ],
+    ids=["one", "list", "lines"],
+)
+def test_a_request_is_answered_and_counted_by_its_form(
+    steps: Steps, body: bytes, content_type: str, results: list[object], records: int | None
+) -> None:
+    assert steps.answer(body, {"content-type": content_type})[0] == results
+    assert (steps.invocation.model, steps.invocation.records) == ("upper", records)
+    assert steps.invocation.bytes_in == len(body)
+
+
+def test_only_a_streamed_request_has_more_time(steps: Steps) -> None:
+    steps.answer(request_of("inparts"))
+    assert steps.invocation.remaining() < 100
+    steps.answer(request_of("inparts"), {"accept": EVENTS})
+    assert steps.invocation.remaining() > 100
+    assert steps.invocation.parts
+
+
+@pytest.mark.parametrize("body", [request_of("nobody"), b'{"inputs":[{"name":"x"}],"modelname":"nobody"}'])
+def test_a_name_that_no_model_has_is_no_label_and_takes_no_slot(steps: Steps, body: bytes) -> None:
+    with pytest.raises(UnknownModel):
+        steps.answer(body)
+    assert steps.invocation.model == UNKNOWN
+
+
+@pytest.mark.parametrize(("payload", "result"), [("a", "A"), (["a", "b"], ["A", "B"])], ids=["one", "list"])
+def test_a_result_of_doubtful_answers_is_made_again(steps: Steps, payload: object, result: object) -> None:
+    steps.clients["upper"].stalls = 1
+    results, headers = steps.answer(request_of("upper", payload))
+    assert results == [result]
+    assert headers["X-Trireme-Repeated"] == "1"
+
+
+@pytest.mark.parametrize("form", [JSON, EVENTS])
+def test_a_result_that_may_not_be_made_twice_is_not_delivered_when_in_doubt(steps: Steps, form: str) -> None:
+    client = steps.clients["onlyonce"]
+    client.stalls = 1
+    with pytest.raises(Interrupted):
+        steps.answer(request_of("onlyonce"), {"accept": form})
+    assert client.runs == 1
+
+
+def test_only_what_may_run_once_has_a_note_that_it_runs(steps: Steps) -> None:
+    steps.answer(request_of("upper"))
+    assert not steps.once.exists()
+    steps.answer(request_of("onlyonce"))
+    assert steps.once.exists()
+    assert not list(steps.once.iterdir())
+
+
+def test_a_large_body_waits_for_memory_and_a_small_one_does_not(steps: Steps) -> None:
+    large = request_of("upper", ["a"] * MIN_BASE64_BYTES)
+    with DECODED.reserve(DECODED.limit, "other"):
+        with pytest.raises((DeadlinePassed, Overloaded)):
+            steps.answer(large, seconds=0.1)
+        assert steps.answer(request_of("upper"))[0] == ["TEXT"]
+    with pytest.raises(TooLarge):
+        steps.answer(large)
+
+
+def test_while_others_wait_a_body_is_parsed_after_its_request_is_admitted(steps: Steps) -> None:
+    damaged = b'{"modelname":"upper","payload":'
+    with pytest.raises(BadInput):
+        steps.answer(damaged)
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(steps.gate.enter, "upper") for _ in range(2)]
+        while not steps.gate.has_queue:
+            time.sleep(0.001)
+        with pytest.raises(DeadlinePassed):
+            steps.answer(damaged, seconds=0.1)
+        for other in others:
+            steps.gate.leave("upper")
+            other.result()
