@@ -9,8 +9,6 @@ from typing import Any
 import numpy.testing  # noqa: F401  (runs lscpu when it is first imported)
 import pytest
 
-from sm.plugins.toolkit import code_imports
-
 #: Python's audit events of a process that is started and a socket that is connected or bound.
 FORBIDDEN = {
     "subprocess.Popen",
@@ -47,10 +45,3 @@ def fail_on_processes_and_connections(forbidden_event_recorder: ForbiddenEventRe
     yield
     forbidden_event_recorder.events = None
     assert not events, f"a unit test may not do this: {events[0]}. Move it to tests/integration."
-
-
-@pytest.fixture(autouse=True)
-def look_at_own_modules_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load looks at where each module came from; for all those of a test run that takes half a second."""
-    before, home = {id(module) for module in sys.modules.values()}, code_imports._home
-    monkeypatch.setattr(code_imports, "_home", lambda module: None if id(module) in before else home(module))

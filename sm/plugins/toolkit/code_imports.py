@@ -121,9 +121,13 @@ def _home(module: object) -> Path | None:
     paths = [attributes.get("__file__")]
     with suppress(Exception):  # a namespace package whose parent is gone
         paths += attributes.get("__path__", ())
-    # Code folders may be nested: take the innermost.
-    parents = (parent for path in paths if isinstance(path, str) for parent in Path(path).parents)
-    return next((parent for parent in parents if parent in _imported_folders), None)
+    # Compared as texts: a process has thousands of modules. Code folders may be nested: take the innermost.
+    homes = [
+        folder
+        for folder in _imported_folders
+        if any(isinstance(path, str) and path.startswith(f"{folder}{os.sep}") for path in paths)
+    ]
+    return max(homes, key=lambda folder: len(folder.parts), default=None)
 
 
 REQUIREMENTS_FILE = "requirements.txt"
