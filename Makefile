@@ -53,7 +53,7 @@ test-cluster: .venv/.dev  ## run the tests against the Kubernetes that KUBECONFI
 
 test-packages:  ## install what the tests need from Debian's or Ubuntu's packages, with sudo
 	sudo apt-get update -qq
-	sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light wrk docker-registry podman debsecan
+	sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light curl wrk docker-registry podman debsecan
 
 check: .venv/.dev
 	.venv/bin/ruff check .
