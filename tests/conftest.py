@@ -36,7 +36,7 @@ LONG_GROUPS = (
     "gateway",
     "demo box",
     "tests/integration/check/test_faults.py",
-    "tests/integration/box/test_hanging_models.py",
+    "tests/integration/box/test_hostile_archives.py",
     "tests/integration/models/test_downloads.py",
     "tests/integration/box/test_faults.py",
     "tests/integration/box/test_one_models_trouble.py",
@@ -70,17 +70,7 @@ SHARED = {
     "contract": ("contract",),
     "deploy": ("e2e/deploy",),
     "demo box": (
-        *(
-            f"integration/box/{name}"
-            for name in (
-                "answers",
-                "engines",
-                "many_records",
-                "page_code",
-                "pages",
-                "readme",
-            )
-        ),
+        *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
         "integration/server/selftest",
     ),
     "gateway": ("integration/gateway",),

@@ -264,7 +264,7 @@ def start_box(
         **OTHER_TRITON,
         "SAGEMAKER_BIND_TO_PORT": str(port),
         "TRIREME_CLIENTS": os.pathsep.join(map(str, (HERE / "clients", *clients))),
-        # Most tests compare exact digits; tests/integration/box/test_engines.py lets the box choose.
+        # Most tests compare exact digits; tests/integration/box/test_start.py lets the box choose.
         "TRIREME_PRECISION": "fp32",
         **({"TRIREME_MODEL_REPOSITORY": str(repository)} if repository else {}),
         **variables,

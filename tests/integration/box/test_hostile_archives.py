@@ -1,25 +1,33 @@
-"""Damaged files beside an archive's client, and ONNX graphs that mean harm, harm their archive only."""
+"""Damaged files, models that hang, and ONNX graphs that mean harm, harm their archive only."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+import socket
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import onnx
 import pytest
+import requests
 from onnx import TensorProto, helper
 
 from sm.triton import onnx_cpu
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import wait_until
-from tests.support.model_archives import multiplying_model
+from tests.support.boxes import RunningBox, wait_until
+from tests.support.faults.attack import model_pids
+from tests.support.model_archives import chain_config, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 from tests.support.onnx_graphs import endless, plus_one, save_graph
+from tests.support.tritons import DecoupledModel, Model
 
-TIMEOUT_S = 5  # of an invocation
+TIMEOUT_S = 8  # of an invocation
 CLIENT = """
 from pathlib import Path
 
@@ -38,11 +46,29 @@ class Reader(Client):
 """
 
 
+@pytest.fixture(scope="module")
+def gpu_memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a fake nvidia-smi beside it prints."""
+    file = tmp_path_factory.mktemp("gpu") / "memory"
+    file.write_text("100, 1000\n")
+    nvidia_smi = file.with_name("nvidia-smi")
+    nvidia_smi.write_text(f"#!/bin/sh\ncat {file}\n")
+    nvidia_smi.chmod(0o755)
+    return file
+
+
 @pytest.fixture
-def endpoint(boxes: Boxes) -> MultiModelEndpoint:
-    """A box with one well-behaved model."""
+def endpoint(boxes: Boxes, gpu_memory: Path) -> MultiModelEndpoint:
+    """A box with one well-behaved model, a limit for its GPU, and no namespacing."""
     endpoint = shared_endpoint(
-        boxes, SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S)
+        boxes,
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S),
+        TRIREME_MODEL_TIMEOUT_SECONDS=str(TIMEOUT_S + 2),
+        TRIREME_STREAM_TIMEOUT=str(TIMEOUT_S),
+        SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING="true",
+        SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT="0.8",
+        PATH=f"{gpu_memory.parent}:{os.environ['PATH']}",
     )
     endpoint.ensure_loaded("good")
     return endpoint
@@ -52,9 +78,7 @@ def check_harmless(endpoint: MultiModelEndpoint, url: str, body: object) -> tupl
     """Load, invoke and unload an archive; return the statuses of the load and of the invocation."""
     triton = endpoint.child_pid("triton")
     load = endpoint.load("bad", url)
-    answers = [load, *([endpoint.invoke("bad", body)] if load.ok else [])]
-    if load.ok:
-        answers.append(endpoint.unload("bad"))
+    answers = [load, *([endpoint.invoke("bad", body), endpoint.unload("bad")] if load.ok else [])]
     assert endpoint.infer_y("good") == [2, 4]
     assert endpoint.child_pid("triton") == triton
     for answer in answers:
@@ -79,6 +103,22 @@ def test_a_damaged_file_beside_a_client_is_a_500_of_that_archive(
     assert check_harmless(endpoint, str(url), {"payload": {}}) == (200, 500)
 
 
+def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(
+    endpoint: MultiModelEndpoint, gpu_memory: Path
+) -> None:
+    steps = {"pre": multiplying_model(2), "whole": chain_config("pre")}
+    endpoint.load_successfully("one", endpoint.platform.write_nested("one", steps))
+    response = endpoint.load("two", endpoint.platform.write_nested("two", steps))
+    assert (response.status_code, response.json()["code"]) == (409, "conflict")
+    url = endpoint.platform.write_flat("three", multiplying_model(3))
+    gpu_memory.write_text("100, 1000\n900, 1000\n")
+    response = endpoint.load("three", url)
+    gpu_memory.write_text("100, 1000\n")
+    assert (response.status_code, response.json()["code"]) == (507, "out_of_memory")
+    endpoint.load_successfully("three", url)
+    assert (endpoint.infer_y("one"), endpoint.infer_y("three")) == ([2, 4], [3, 6])
+
+
 TENSORS = """
 backend: "python"
 input [{name: "x", data_type: TYPE_FP32, dims: [-1, 4]}]
@@ -87,56 +127,31 @@ output [{name: "y", data_type: TYPE_FP32, dims: [-1, 4]}]
 ONNX_BODY = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
 
 
-def write_onnx_archive(endpoint: MultiModelEndpoint, write: Callable[[Path], object]) -> Path:
+def write_onnx_archive(endpoint: MultiModelEndpoint, write: Callable[[Path], object]) -> str:
     """Write an archive of an ONNX graph with the box's own program for it."""
     url = Path(endpoint.platform.write_flat("bad"))
     (url / "config.pbtxt").write_text(TENSORS)
     for name in ("model.py", "batching.py", "engines.py", "request_token.py"):
         shutil.copy(Path(onnx_cpu.__file__).with_name(name), url / "1" / name)
     write(url / "1" / "model.onnx")
-    return url
+    return str(url)
 
 
-def expand(path: Path, numbers: int) -> object:
+def huge_output(path: Path, numbers: int) -> None:
     """x [b, 4] to y [numbers / 4, 4]."""
-    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [numbers // 4, 4])
-    first = helper.make_node("Slice", ["x", "begin", "end"], ["row"])
-    begin, end = (
-        helper.make_tensor(name, TensorProto.INT64, [1], [at]) for name, at in (("begin", 0), ("end", 1))
-    )
-    node = helper.make_node("Expand", ["row", "shape"], ["y"])
+    constants = [("shape", [numbers // 4, 4]), ("begin", [0]), ("end", [1])]
+    weights = [helper.make_tensor(name, TensorProto.INT64, [len(row)], row) for name, row in constants]
+    nodes = [
+        helper.make_node("Slice", ["x", "begin", "end"], ["row"]),
+        helper.make_node("Expand", ["row", "shape"], ["y"]),
+    ]
     x, y = (TensorProto.FLOAT, ["b", 4]), (TensorProto.FLOAT, ["c", 4])
-    return save_graph(path, [first, node], {"x": x}, {"y": y}, (shape, begin, end))
+    save_graph(path, nodes, {"x": x}, {"y": y}, tuple(weights))
 
 
-@pytest.mark.parametrize("bits", [42, 35])
-def test_an_output_that_no_machine_holds_is_an_error_of_that_request(
-    endpoint: MultiModelEndpoint, bits: int
-) -> None:
-    url = write_onnx_archive(endpoint, partial(expand, numbers=2**bits))
-    assert check_harmless(endpoint, str(url), ONNX_BODY) == (200, 507)
-
-
-def test_a_graph_without_end_is_loaded_again_after_its_requests_deadline(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    reloads = partial(endpoint.box.metric, "trireme_model_reloads_total", model="bad")
-    endpoint.load_successfully("bad", str(write_onnx_archive(endpoint, endless)))
-    answer = endpoint.invoke("bad", ONNX_BODY)
-    assert answer.status_code == 504, answer.text
-    assert endpoint.infer_y("good") == [2, 4]
-    wait_until(lambda: reloads() == 1, description="the reload")
-    assert endpoint.invoke("bad", ONNX_BODY).status_code == 504
-    assert endpoint.unload("bad").status_code == 200
-    assert endpoint.infer_y("good") == [2, 4]
-    endpoint.load_successfully("bad", endpoint.platform.write_flat("bad", multiplying_model(3)))
-    assert endpoint.invoke("bad").json()["outputs"][0]["data"] == [3, 6]
-    endpoint.unload("bad")
-
-
-def with_unknown_operator(path: Path) -> object:
+def with_unknown_operator(path: Path) -> None:
     tensor = (TensorProto.FLOAT, ["b", 4])
-    return save_graph(path, [helper.make_node("Nonsense", ["x"], ["y"])], {"x": tensor}, {"y": tensor})
+    save_graph(path, [helper.make_node("Nonsense", ["x"], ["y"])], {"x": tensor}, {"y": tensor})
 
 
 def with_data_outside(path: Path) -> None:
@@ -150,11 +165,20 @@ def with_data_outside(path: Path) -> None:
     onnx.save(graph, path)
 
 
-@pytest.mark.parametrize("write", [with_unknown_operator, with_data_outside])
-def test_a_graph_that_onnx_runtime_refuses_is_a_400(
-    endpoint: MultiModelEndpoint, write: Callable[[Path], object]
+@pytest.mark.parametrize(
+    ("write", "statuses"),
+    [
+        (partial(huge_output, numbers=2**42), (200, 507)),  # no machine has so much memory
+        (partial(huge_output, numbers=2**35), (200, 507)),
+        (with_unknown_operator, (400, 0)),
+        (with_data_outside, (400, 0)),
+    ],
+    ids=["16 TiB", "128 GiB", "unknown operator", "data outside"],
+)
+def test_a_hostile_graph_is_an_error_of_its_archive(
+    endpoint: MultiModelEndpoint, write: Callable[[Path], object], statuses: tuple[int, int]
 ) -> None:
-    assert check_harmless(endpoint, str(write_onnx_archive(endpoint, write)), ONNX_BODY) == (400, 0)
+    assert check_harmless(endpoint, write_onnx_archive(endpoint, write), ONNX_BODY) == statuses
 
 
 def test_a_load_error_names_no_place_in_the_box(endpoint: MultiModelEndpoint) -> None:
@@ -164,3 +188,113 @@ def test_a_load_error_names_no_place_in_the_box(endpoint: MultiModelEndpoint) ->
     assert answer.status_code == 400
     assert answer.json()["error"].endswith(" bad/1/model.py")
     assert str(endpoint.box.run_folder()) not in answer.text
+
+
+#: Hangs at a negative number, and sleeps that many seconds at another.
+HANGS = """
+number = float(tensor(request, "x").ravel()[0])
+while number == -1:
+    pass
+while number == -2:
+    time.sleep(1)
+time.sleep(number)
+"""
+X, Y = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
+HANGING = Model(f'{HANGS}\nreturn {{"y": tensor(request, "x")}}', X, Y, max_batch_size=8)
+STREAM = DecoupledModel(
+    f'{HANGS}\nyield {{"y": tensor(request, "x")}}', {"x": ("FP32", [1])}, {"y": ("FP32", [1])}
+)
+STEPS = {"before": multiplying_model(), "step": HANGING, "after": multiplying_model()}
+ENSEMBLE = {**STEPS, "all": chain_config("before", "step", "after")}
+#: Triton's models, those that are made to hang first.
+MODELS = ("alone", "step", "stream", "bad", "before", "after", "good")
+
+
+def number_body(number: float) -> dict[str, object]:
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [number]}]}
+
+
+def processes(box: RunningBox) -> dict[str, list[int]]:
+    return {name: model_pids(box, name) for name in MODELS}
+
+
+def counts(box: RunningBox, name: str) -> dict[str, float]:
+    return {model: box.metric(f"trireme_model_{name}_total", model=model) for model in MODELS}
+
+
+@pytest.fixture
+def hanging(endpoint: MultiModelEndpoint) -> MultiModelEndpoint:
+    """The box with models that hang, each for a reason of its own."""
+    platform = endpoint.platform
+    if "alone" not in endpoint.names():
+        endpoint.load_successfully("alone", platform.write_flat("alone", HANGING))
+        endpoint.load_successfully("stream", platform.write_flat("stream", STREAM))
+        endpoint.load_successfully("all", platform.write_nested("all", ENSEMBLE))
+        endpoint.load_successfully("bad", write_onnx_archive(endpoint, endless))
+    return endpoint
+
+
+def test_a_model_that_hangs_is_loaded_again_and_nothing_else_is(hanging: MultiModelEndpoint) -> None:
+    """Four hang at once; requests that wait behind one get their answers."""
+    box, hung = hanging.box, MODELS[:4]
+    before, server = processes(box), hanging.child_pid("triton")
+    reloads, hangs = counts(box, "reloads"), counts(box, "hangs")
+    assert hanging.invoke("all", number_body(0)).ok
+    with ThreadPoolExecutor(9) as pool:
+        alone = pool.submit(hanging.invoke, "alone", number_body(-1))
+        time.sleep(2)  # so that this one is loaded again first
+        others = [
+            pool.submit(hanging.invoke, "all", number_body(-2)),
+            pool.submit(hanging.invoke, "bad", ONNX_BODY),
+        ]
+        stream_url = f"{box.url}/v2/models/stream/generate_stream"
+        pool.submit(requests.post, stream_url, json={"x": -2.0}, timeout=60)
+        time.sleep(0.6 * TIMEOUT_S)  # those who wait now have time left when the model is back
+        waiting = [pool.submit(hanging.invoke, "alone", number_body(0)) for _ in range(4)]
+        for answer in (alone.result(), *(each.result() for each in others)):
+            assert (answer.status_code, answer.json()["code"]) == (504, "deadline_passed"), answer.text
+        assert "X-Trireme-Repeated" not in alone.result().headers
+        for answer in (each.result() for each in waiting):
+            assert (answer.status_code, answer.headers.get("X-Trireme-Repeated")) == (200, "1"), answer.text
+    expected = {model: reloads[model] + (model in hung) for model in MODELS}
+    wait_until(lambda: counts(box, "reloads") == expected, description="the reloads")
+    wait_until(lambda: hanging.invoke("all", number_body(0)).ok, description="the ensemble's answer")
+    assert counts(box, "hangs") == {model: hangs[model] + (model in hung) for model in MODELS}
+    after = processes(box)
+    assert {name for name in MODELS if after[name] != before[name]} == {*hung}
+    assert hanging.child_pid("triton") == server
+    lines = [json.loads(line) for line in box.log.read_text().splitlines()]
+    # A request's own line has a status.
+    assert "alone" in {
+        line.get("model") for line in lines if "status" not in line and line["level"] != "info"
+    }
+    assert hanging.unload("bad").status_code == 200
+
+
+def invoke_and_hang_up(box: RunningBox, number: float, seconds: float) -> None:
+    body = json.dumps(number_body(number))
+    with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
+        connection.sendall(
+            f"POST /models/alone/invoke HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        time.sleep(seconds)
+
+
+def test_a_model_whose_caller_hung_up_is_loaded_again_too(hanging: MultiModelEndpoint) -> None:
+    reloads = partial(hanging.box.metric, "trireme_model_reloads_total", model="alone")
+    before = reloads()
+    invoke_and_hang_up(hanging.box, -2, 1.5)
+    wait_until(lambda: reloads() == before + 1, description="the reload")
+    assert hanging.invoke("alone", number_body(0)).ok
+
+
+@pytest.mark.exhaustive
+def test_a_model_that_is_only_slow_is_kept_within_its_own_time(hanging: MultiModelEndpoint) -> None:
+    """It takes longer than a request may; then it has nothing to do."""
+    box = hanging.box
+    before, hangs = processes(box), counts(box, "hangs")
+    assert hanging.invoke("alone", number_body(TIMEOUT_S + 0.8)).status_code == 504
+    invoke_and_hang_up(box, 1.7, 1.2)
+    time.sleep(TIMEOUT_S + 4)
+    assert (processes(box), counts(box, "hangs")) == (before, hangs)
