@@ -106,6 +106,10 @@ def test_each_request_has_one_log_line_with_its_model_sizes_and_status(
     assert logged["request_id"] == "mine"
     assert set(logged["stages_ms"]) == {"decode"}
     assert logged["queue_ms"] == 0
+    caplog.clear()
+    http_client.post("/invocations", data=b'"a"\n"b"\n', content_type="application/jsonlines")
+    (line,) = [record for record in caplog.records if record.message == "invocation"]
+    assert (vars(line)["records"], vars(line)["status"]) == (2, 200)
 
 
 @pytest.mark.parametrize(
