@@ -37,17 +37,11 @@ for number in range(int(tensor(request, "count")[0])):
     {"count": ("INT64", [1]), "seconds": ("FP32", [1])},
     {"number": ("INT64", [1])},
 )
+Payload = dict[str, float]
 
-Read = Callable[[RunningBox, str, dict[str, float]], Iterator[str]]
 
-
-# test_box.py has streams without nginx.
-@pytest.fixture(
-    scope="module",
-    params=["auto", pytest.param("off", marks=pytest.mark.exhaustive)],
-    ids=["nginx", "without nginx"],
-)
-def box(request: pytest.FixtureRequest, boxes: Boxes) -> Iterator[RunningBox]:
+@pytest.fixture(scope="module")
+def box(boxes: Boxes) -> Iterator[RunningBox]:
     with boxes.own(
         {"parallel": MODEL},
         ("parallel",),
@@ -57,47 +51,40 @@ def box(request: pytest.FixtureRequest, boxes: Boxes) -> Iterator[RunningBox]:
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="parallel",
         TRIREME_STREAM_TIMEOUT=str(DEADLINE_S),
         TRIREME_THREADS="16",
-        TRIREME_NGINX=request.param,
         TRIREME_RESTARTS="10",
     ) as started:
         yield started
 
 
-def read_events(response: requests.Response) -> Iterator[str]:
+def dispatch(payload: Payload) -> dict[str, object]:
+    return {"modelname": "parallel", "payload": payload}
+
+
+def read_events(url: str, body: object) -> Iterator[str]:
     """Yield ``part`` for each event, and the code of an error."""
+    accept = {"Accept": "text/event-stream"}
+    response = requests.post(url, json=body, headers=accept, stream=True, timeout=PATIENCE_S)
     assert response.status_code == 200, response.text
     for line in response.iter_lines(chunk_size=None):  # as it arrives
         if line.startswith(b"data: "):
             yield json.loads(line.removeprefix(b"data: ")).get("code", "part")
 
 
-def client(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
-    body = {"modelname": model, "payload": payload}
-    yield from read_events(
-        requests.post(
-            f"{box.url}/invocations",
-            json=body,
-            headers={"Accept": "text/event-stream"},
-            stream=True,
-            timeout=PATIENCE_S,
-        )
-    )
+def client(box: RunningBox, payload: Payload) -> Iterator[str]:
+    return read_events(f"{box.url}/invocations", dispatch(payload))
 
 
-def generate_stream(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
-    url = f"{box.url}/v2/models/{model}/generate_stream"
-    yield from read_events(requests.post(url, json=payload, stream=True, timeout=PATIENCE_S))
+def generate_stream(box: RunningBox, payload: Payload) -> Iterator[str]:
+    return read_events(f"{box.url}/v2/models/parallel/generate_stream", payload)
 
 
-def invocations_generate_stream(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
-    url = f"{box.url}/invocations?modelname={model}"
-    yield from read_events(requests.post(url, json=payload, stream=True, timeout=PATIENCE_S))
+def invocations_generate_stream(box: RunningBox, payload: Payload) -> Iterator[str]:
+    return read_events(f"{box.url}/invocations?modelname=parallel", payload)
 
 
-def boto3(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
-    body = json.dumps({"modelname": model, "payload": payload})
+def boto3(box: RunningBox, payload: Payload) -> Iterator[str]:
     response: Any = runtime_client(box.url).invoke_endpoint_with_response_stream(
-        EndpointName="any", ContentType="application/json", Body=body
+        EndpointName="any", ContentType="application/json", Body=json.dumps(dispatch(payload))
     )
     with closing(response["Body"]) as events:
         try:
@@ -107,10 +94,10 @@ def boto3(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[st
             yield error.response["Error"]["Code"]
 
 
-def web_socket(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+def web_socket(box: RunningBox, payload: Payload) -> Iterator[str]:
     url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream"
     with closing(websocket.create_connection(url, timeout=PATIENCE_S)) as connection:
-        connection.send(json.dumps({"modelname": model, "payload": payload}))
+        connection.send(json.dumps(dispatch(payload)))
         while message := connection.recv():
             code = json.loads(message).get("code", "part")
             yield code
@@ -118,18 +105,18 @@ def web_socket(box: RunningBox, model: str, payload: dict[str, float]) -> Iterat
                 return
 
 
-ROUTES: tuple[Read, ...] = (client, generate_stream, invocations_generate_stream, boto3, web_socket)
+ROUTES = (client, generate_stream, invocations_generate_stream, boto3, web_socket)
 
 
 def ends_of_streams(
-    box: RunningBox, payload: dict[str, float], disturb: Callable[[], None] = lambda: None
+    box: RunningBox, payload: Payload, disturb: Callable[[], None] = lambda: None
 ) -> dict[str, str]:
     """Open a stream on each route, and disturb the box when all have begun; return the last word of each."""
     begun: set[str] = set()
 
-    def read(route: Read) -> str:
+    def read(route: Callable[[RunningBox, Payload], Iterator[str]]) -> str:
         last = "no part"
-        for word in route(box, "parallel", payload):
+        for word in route(box, payload):
             begun.add(route.__name__)
             last = word
         return last
@@ -144,24 +131,9 @@ def ends_of_streams(
         return {name: end.result() for name, end in ends.items()}
 
 
-def wait_until_served(box: RunningBox) -> None:
-    """Wait until a whole stream arrives again."""
-    few: dict[str, float] = {"count": 2, "seconds": 0.0}
-
-    def is_served() -> bool:
-        url = f"{box.url}/v2/models/parallel/generate_stream"
-        response = requests.post(url, json=few, timeout=PATIENCE_S)
-        return response.ok and response.text.count('"number"') == 2
-
-    wait_until(is_served, description="a whole stream")
-
-
-#: What each route says of a stream that broke, and of one whose time is over.
-BROKEN = {**dict.fromkeys((route.__name__ for route in ROUTES), "not_ready"), "boto3": "ModelStreamError"}
-LATE = {
-    **dict.fromkeys((route.__name__ for route in ROUTES), "deadline_passed"),
-    "boto3": "ModelStreamError",
-}
+def expected(code: str) -> dict[str, str]:
+    """What each route says of a stream that broke or is late."""
+    return {**dict.fromkeys((route.__name__ for route in ROUTES), code), "boto3": "ModelStreamError"}
 
 
 @pytest.mark.parametrize("victim", [model_pids, triton], ids=["its model's process", "Triton"])
@@ -172,8 +144,13 @@ def test_a_stream_ends_with_an_error_when_its_server_dies(
         for pid in victim(box):
             os.kill(pid, signal.SIGKILL)
 
-    assert ends_of_streams(box, FLOWS, kill) == BROKEN
-    wait_until_served(box)
+    def is_served() -> bool:
+        url, few = f"{box.url}/v2/models/parallel/generate_stream", {"count": 2, "seconds": 0.0}
+        response = requests.post(url, json=few, timeout=PATIENCE_S)
+        return response.ok and response.text.count('"number"') == 2
+
+    assert ends_of_streams(box, FLOWS, kill) == expected("not_ready")
+    wait_until(is_served, description="a whole stream")
 
 
 @pytest.mark.parametrize(
@@ -183,5 +160,5 @@ def test_a_stream_ends_with_an_error_when_its_server_dies(
         pytest.param(FLOWS, id="does not pause"),
     ],
 )
-def test_a_stream_that_goes_on_ends_at_its_deadline(box: RunningBox, payload: dict[str, float]) -> None:
-    assert ends_of_streams(box, payload) == LATE
+def test_a_stream_that_goes_on_ends_at_its_deadline(box: RunningBox, payload: Payload) -> None:
+    assert ends_of_streams(box, payload) == expected("deadline_passed")
