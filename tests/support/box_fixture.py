@@ -40,9 +40,8 @@ class Boxes:
     ) -> RunningBox:
         """Return a running box, which all tests of this process that ask for the same share.
 
-        Call this in each test, or in a fixture of the scope of a test: the box may be stopped when others were asked
-        for since. No test may break it, or rely on what its counters and its log begin with. If a test has stopped
-        it, the next one gets another.
+        Call this in each test, or in a fixture of its scope: the box may be stopped when others were asked for since.
+        No test may break it, or rely on what its counters and its log begin with.
 
         Args:
             models: The models in ``model`` of the box's folder, or a repository.
@@ -91,11 +90,9 @@ class Boxes:
         finally:
             box.stop()
 
-    def failed_start(
-        self, models: ModelSource = None, clients: Iterable[ClientSource] = (), **settings: str
-    ) -> str:
+    def failed_start(self, models: ModelSource = None, **settings: str) -> str:
         """Start a box that must end with status 1, and return its log."""
-        box = self._start(models, clients, settings, mode="single", arguments="")
+        box = self._start(models, (), settings)
         try:
             assert box.process.wait(WAIT_TIMEOUT_S) == 1, box.log.read_text()[-4000:]
         finally:
@@ -111,8 +108,8 @@ class Boxes:
         models: ModelSource,
         clients: Iterable[ClientSource],
         settings: Mapping[str, str],
-        mode: Mode,
-        arguments: str,
+        mode: Mode = "single",
+        arguments: str = "",
         command_prefix: str = "",
         folder: Path | None = None,
     ) -> RunningBox:
@@ -120,12 +117,10 @@ class Boxes:
         (folder / "notes").mkdir(exist_ok=True)  # of the models that leave notes
         folders = tuple(self._client_folder(folder, source) for source in clients)
         if mode == "multi-model":
-            (folder / "models").mkdir(exist_ok=True)
-            own_settings = {
-                "SAGEMAKER_MULTI_MODEL": "true",
-                "TRIREME_MODEL_ARCHIVES": str(folder / "models"),
-            }
-            settings = {**own_settings, **settings}
+            archives = folder / "models"
+            archives.mkdir(exist_ok=True)
+            own = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(archives)}
+            settings = {**own, **settings}
         repository = write_models(models, folder / "model")
         return start_box(folder, repository, folders, command_prefix, arguments, **settings)
 

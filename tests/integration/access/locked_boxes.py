@@ -35,17 +35,19 @@ class LockedBox:
     box: RunningBox
     folder: Path
     tls_port: int
-    #: A port for a test's web pages. The box allows the origin ``localhost``, but not ``127.0.0.1``.
-    page_port: int
-    certificate: Path
-    certificate_key: Path
+    page_port: int  # for a test's web pages: the origin ``localhost`` is allowed, ``127.0.0.1`` is not
     keys_file: Path
-    #: The key of ``alice``, who may send a thousand requests a second.
-    key: str
-    #: The key of ``bob``, who may send three requests at once, then one every two seconds.
-    limited_key: str
-    #: The key of ``dora``, with alice's limits.
-    other_key: str
+    key: str  # of ``alice``, who may send a thousand requests a second
+    limited_key: str  # of ``bob``, who may send three requests at once, then one every two seconds
+    other_key: str  # of ``dora``, with alice's limits
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "box.pem"
+
+    @property
+    def certificate_key(self) -> Path:
+        return self.folder / "box.key"
 
     def connect(self) -> ssl.SSLSocket:
         """Open a TLS connection without verifying the certificate."""
@@ -108,8 +110,6 @@ def locked(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
             folder=folder,
             tls_port=tls_port,
             page_port=page_port,
-            certificate=folder / "box.pem",
-            certificate_key=folder / "box.key",
             keys_file=keys_file,
             key=(folder / "alice.key").read_text().strip(),
             limited_key=limited_key,
