@@ -91,40 +91,31 @@ def query_values(prometheus: Prometheus, expression: str) -> list[float]:
     return [float(sample["value"][1]) for sample in prometheus.query(expression)]
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENTED.keys() - OF_OTHER_BOXES))
-def test_every_documented_series_is_there_with_its_labels(prometheus: Prometheus, name: str) -> None:
-    # A histogram has no series of its own name.
-    samples = prometheus.query(name) or prometheus.query(f"{name}_count")
-    assert samples, name
-    labels = set(re.findall(r"`(\w+)`", DOCUMENTED[name]))
-    for sample in samples:
-        assert sample["metric"].keys() - {"__name__", "instance", "job"} == labels
+def test_exactly_the_documented_series_are_there_with_their_labels(prometheus: Prometheus) -> None:
+    found = {}
+    for sample in prometheus.query('{__name__=~"trireme_.+"}'):
+        name = re.sub(r"_(bucket|sum|count)$", "", sample["metric"]["__name__"])
+        found[name] = sample["metric"].keys() - {"__name__", "instance", "job", "le"}
         assert not math.isnan(float(sample["value"][1]))
+    names = DOCUMENTED.keys() - OF_OTHER_BOXES
+    assert found == {name: {*re.findall(r"`(\w+)`", DOCUMENTED[name])} for name in names}
 
 
-def test_no_series_is_undocumented(prometheus: Prometheus) -> None:
-    names = {
-        re.sub(r"_(bucket|sum|count)$", "", sample["metric"]["__name__"])
-        for sample in prometheus.query('{__name__=~"trireme_.+"}')
-    }
-    assert names == DOCUMENTED.keys() - OF_OTHER_BOXES
-
-
-def test_every_kind_of_request_of_the_load_is_counted(prometheus: Prometheus) -> None:
-    assert prometheus.total('trireme_invocations_total{model="resnet", status="200"}') > 0
-    assert prometheus.total('trireme_invocations_total{model="resnet", status="422"}') > 0
-    assert prometheus.total('trireme_invocations_total{model="slow", status="429"}') > 0
-    assert prometheus.total('trireme_invocations_total{model="fragile", status="500"}') > 0
-    assert prometheus.total('trireme_model_rejected_total{model="slow"}') > 0
-    assert prometheus.total('trireme_restarts_total{process="worker"}') == 1
-    assert prometheus.total('trireme_invocation_duration_seconds_count{model="slow", stage="queue"}') > 0
-    infer_seconds, total_seconds = (
-        prometheus.total(
-            f'trireme_invocation_duration_seconds_sum{{model="resnet", stage="{stage}", status="2xx"}}'
-        )
-        for stage in ("infer", "total")
-    )
-    assert 0 < infer_seconds < total_seconds
+@pytest.mark.parametrize(
+    "series",
+    [
+        'invocations_total{model="resnet", status="200"}',
+        'invocations_total{model="resnet", status="422"}',
+        'invocations_total{model="slow", status="429"}',
+        'invocations_total{model="fragile", status="500"}',
+        'model_rejected_total{model="slow"}',
+        'restarts_total{process="worker"}',
+        'invocation_duration_seconds_count{model="slow", stage="queue"}',
+        'invocation_duration_seconds_sum{model="resnet", stage="infer", status="2xx"}',
+    ],
+)
+def test_every_kind_of_request_of_the_load_is_counted(prometheus: Prometheus, series: str) -> None:
+    assert prometheus.total(f"trireme_{series}") > 0
 
 
 @pytest.mark.parametrize("title, expression", QUERIES)
