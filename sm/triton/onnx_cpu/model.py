@@ -13,6 +13,7 @@ import ctypes
 import json
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,16 @@ def trim() -> None:
     with contextlib.suppress(OSError, AttributeError):  # another C library
         libc = ctypes.CDLL("libc.so.6")
         libc.malloc_trim(0)
-        for line in MAPS.read_text().splitlines():
-            if line.endswith(f"/{engines.WEIGHTS}") and " r--" in line:
-                start, end = (int(address, 16) for address in line.split()[0].split("-"))
-                size = ctypes.c_size_t(end - start)
-                libc.madvise(ctypes.c_void_p(start), size, mmap.MADV_DONTNEED)
+        for start, end in find_weights(MAPS.read_bytes()):
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+
+
+def find_weights(maps: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the addresses of the weights' file in ``/proc/self/maps``, whose paths may have any bytes."""
+    for line in maps.splitlines():
+        if line.endswith(f"/{engines.WEIGHTS}".encode()) and b" r--" in line:
+            start, end = (int(address, 16) for address in line.split()[0].split(b"-"))
+            yield start, end
 
 
 def publish(choice: engines.Choice, model: str, version: str) -> None:

@@ -60,7 +60,7 @@ def box(
 ) -> Iterator[RunningBox]:
     """A box that has just been started."""
     # Triton starts a Python model's process through a shell and does not quote the path.
-    repository = tmp_path_factory.mktemp("models") / "Models (new)"
+    repository = tmp_path_factory.mktemp("models") / "Größere Modelle (neu)"
     shutil.copytree(demo, repository)
     models = dict.fromkeys(("pre", "post"), multiplying_model(2))
     write_models({**models, "whole": chain_config("pre", "post")}, repository)
