@@ -193,3 +193,17 @@ def test_a_toolkit_script_is_the_default_beside_clients_and_its_modules_are_not_
     ]
     loader = FoundLoader(build(tmp_path))
     assert (loader.default(""), loader.default("hello")) == ("model", "hello")
+
+
+def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
+    for folder in ("clients", "code"):
+        write_client(tmp_path / folder, "hello", words="WORD = 1")
+    assert answers(build(tmp_path, tmp_path / "clients")) == {"hello": 1}
+
+
+def test_only_a_client_with_a_method_for_batches_has_its_records_gathered(tmp_path: Path) -> None:
+    write_client(tmp_path, "alone", words="WORD = 1")
+    together = f"{CLIENT_SOURCE}\n    def inference_batch(self, payloads): ...\n"
+    write_client(tmp_path, "together", together, words="WORD = 1")
+    found = {name: client.batches is not None for name, client in build(tmp_path, tmp_path).clients.items()}
+    assert found == {"alone": False, "together": True}

@@ -23,6 +23,7 @@ from sm.router.capture import (
     MAX_EVENT_BYTES,
     MAX_HELD_BYTES,
     Capture,
+    open_capture,
     read_percents,
     write_file,
 )
@@ -204,3 +205,7 @@ def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
 def test_a_wrong_setting_fails_the_start(name: str, value: str) -> None:
     with pytest.raises(StartError, match=name):
         Settings.read({name: value})
+
+
+def test_the_capture_is_off_by_default() -> None:
+    assert open_capture(Settings(), models_of({}), multi_model=False) is None
