@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import python_instances, temporary_folder
+from sm.run_state import python_instances, shared_bytes, temporary_folder
 from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
@@ -76,3 +77,21 @@ def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path:
     (models / "versions" / "2" / "model.py").touch()
     (models / "versions" / "config.pbtxt").write_text("version_policy { all {} }")
     assert python_instances(models) == 1 + 5 + 2
+
+
+def test_a_missing_temporary_folder_is_an_error_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    with pytest.raises(StartError, match="TMPDIR"):
+        temporary_folder()
+
+
+def test_the_workers_divide_the_shared_memory_or_a_third_of_what_is_free(tmp_path: Path) -> None:
+    settings = replace(Settings(), workers=4)
+    models = write_repository(tmp_path / "models", "a")
+    assert shared_bytes(replace(settings, shared_memory_mb=64.0), models) == 16 * 2**20
+    assert shared_bytes(settings, models, tmp_path / "missing") == 0
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    assert shared_bytes(settings, models, tmp_path) == pytest.approx(free / 3 / 4, rel=0.05)
