@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from sm.build.accuracy import Comparison
@@ -44,6 +45,15 @@ def test_the_error_for_a_graph_that_cannot_be_run_names_the_file(tmp_path: Path)
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x08")
     with pytest.raises(CommandError, match=r"broken\.onnx"):
         Comparison(graph, 1).against(tmp_path / "broken.onnx")
+
+
+def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path: Path) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    onnx.save(model, path)
+    with pytest.raises(CommandError, match=r"opset \d+"):
+        session(path)
 
 
 def make_search(graph: Graph, **ranges: Range) -> SizeSearch:

@@ -58,6 +58,29 @@ def test_standin_plan_and_timing_cache_are_written(tmp_path: Path) -> None:
     assert (tiny_plan.file.read_bytes(), (tmp_path / "times").read_bytes()) == (b"plan", b"times")
 
 
+def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
+    trt, flags = fake_tensorrt(), list[str]()
+    trt.config.set_flag = flags.append
+    trt.config.create_builder_config = lambda: trt.config
+    compatible = plan(tmp_path, version_compatible=True, hardware_compatibility="ampere+")
+    plans.build_with_package(compatible, trt)
+    assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
+
+
+def test_trtexec_is_found_on_path_and_where_nvidia_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [str(folder) for folder in plans.FOLDERS] == ["/usr/src/tensorrt/bin", "/opt/tensorrt/bin"]
+    monkeypatch.setattr(plans, "FOLDERS", (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert plans.find_trtexec() is None
+    for folder in ("b", "a", "path"):
+        file = tmp_path / folder / "trtexec"
+        file.parent.mkdir()
+        file.touch(0o755)
+        assert plans.find_trtexec() == str(file)
+
+
 def test_no_plan_is_built_where_no_gpu_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/unit/repository/test_gpu_driver.py has the rule."""
     monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
