@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, TooLarge, UnsupportedType
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
-from sm.plugins.toolkit.codecs import decode, encode
+from sm.plugins.toolkit.codecs import decode, encode, read_sparse
 
 
 def npy_bytes(value: Any, pickled: bool = False) -> bytes:
@@ -163,3 +164,9 @@ def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) ->
 def test_a_prediction_that_the_format_cannot_hold_is_the_scripts_error(value: object, accept: str) -> None:
     with pytest.raises(ClientFailed, match=accept):
         encode(value, accept)
+
+
+def test_a_sparse_body_without_scipy_is_a_415(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(UnsupportedType):
+        read_sparse(b"PK")
