@@ -184,6 +184,15 @@ def staging(tmp_path: Path) -> Staging:
     return Staging(tmp_path / "repository", tmp_path / "views")
 
 
+def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
+    staging: Staging, platform: ArchiveFolder, tmp_path: Path
+) -> None:
+    file = Path(platform.write_flat("flat")) / "config.pbtxt"
+    file.write_text(f'name: "hash" # a comment\n{file.read_text()}')
+    staging.add(Archive.read(file.parent, file.parent), {"model": "hash"})
+    assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == file.read_text()
+
+
 def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
     staging: Staging, platform: ArchiveFolder
 ) -> None:

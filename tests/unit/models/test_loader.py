@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Collection
@@ -13,7 +14,7 @@ import pytest
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom
-from sm.models.model_loader import Loader
+from sm.models.model_loader import Loader, plain
 from sm.models.staging import Staging
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
@@ -199,3 +200,10 @@ def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
     with pytest.raises(BadInput):
         setup.loader().load("one", url)
     assert setup.left() == ([], {})
+
+
+def test_a_targets_name_becomes_a_safe_folder_name_of_its_own() -> None:
+    names = ["a/b.tar.gz", "a-b.tar.gz/", "..", "\u00fc", "x" * 300, "x" * 301]
+    assert re.fullmatch(r"a-b-tar-gz-[0-9a-f]{8}", plain(names[0]))
+    assert len({plain(name) for name in names}) == len(names)
+    assert all(len(plain(name)) <= 200 for name in names)
