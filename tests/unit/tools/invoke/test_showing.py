@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pybase64
@@ -13,6 +14,7 @@ from PIL import Image
 
 from sm.client.results import Boxes, Classes, Masks, ResultKind
 from trireme_tools.invoke import result_picture
+from trireme_tools.invoke.load_test import measure
 from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
 from trireme_tools.invoke.showing import format_reply
@@ -81,3 +83,14 @@ def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result()
     assert result_picture.guess_kind({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
     assert result_picture.guess_kind([{"label": "cat", "score": 1}]) == Classes()
     assert result_picture.guess_kind([1, 2]) is None
+
+
+def test_ctrl_c_keeps_the_measured_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def send_request() -> Reply:
+        requests.append(1)
+        return Reply(200, "application/json", b"{}")
+
+    monkeypatch.setattr("concurrent.futures.Future.result", MagicMock(side_effect=KeyboardInterrupt))
+    assert measure(send_request, 10_000_000, 2).request_count == len(requests) < 10_000_000

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from trireme_tools.cost.prices import dated_prices, request_cost
 from trireme_tools.tune.sweep import (
     EQUAL_RATE_SHARE,
     Batching,
@@ -112,3 +114,12 @@ def test_threads_are_tried_with_the_best_instance_count_and_survive_the_file() -
     assert best is not None
     assert str(best.setting) == "2 instances of 2 threads, no batching"
     assert loads(dumps(measured))[0] == measured
+
+
+def test_the_cost_of_a_million_requests_follows_from_rate_and_hourly_price() -> None:
+    cost = request_cost("ml.m5.xlarge", "us-east-1", 100.0, dated_prices().of)
+    assert (cost.requests_per_hour, cost.hourly, cost.per_million) == (
+        360_000,
+        Decimal("0.23"),
+        Decimal("0.64"),
+    )
