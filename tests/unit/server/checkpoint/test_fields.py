@@ -15,7 +15,9 @@ from transformers import GenerationConfig, PretrainedConfig, Wav2Vec2CTCTokenize
 from transformers.models.auto import configuration_auto
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError
+from sm.server import hugging_face
 from sm.server.checkpoint.generation_config import GENERATION, generation
 from sm.server.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
 from sm.server.checkpoint.sounds import SOUND, SPEECH, sounds
@@ -93,6 +95,38 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
     others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
     assert found > others
     assert found - others <= OFFSET_POSITIONS
+
+
+def test_the_obeyed_fields_of_the_configuration_are_those_that_the_code_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+
+    class Noted(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            asked.add(key)
+            return super().get(key, default)
+
+        def __getitem__(self, key: str) -> Any:
+            return self.get(key)
+
+    (tmp_path / "preprocessor_config.json").write_text('{"size": 9, "image_mean": 0, "image_std": 1}')
+    words = '{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}'
+    (tmp_path / "tokenizer.json").write_text(f'{{"added_tokens": [], "model": {words}}}')
+    (tmp_path / "generation_config.json").write_text('{"num_beams": 1}')
+    full: dict[str, Any] = {
+        "architectures": ["BertForMaskedLM"],
+        "max_position_embeddings": 9,
+        "id2label": {"0": "a"},
+    }
+    full |= {"decoder_start_token_id": 0, "eos_token_id": 1}
+    # The second leaves out what the first says, so that the code looks for it elsewhere.
+    less: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1}
+    for content, tasks in ((full, ("", *TASKS)), (less, ("text2text-generation", "fill-mask"))):
+        monkeypatch.setattr(hugging_face, "read_json", lambda _, config=content: Noted(config))
+        for task in tasks:
+            hugging_face.read_folder(tmp_path, task)
+    assert asked == {name for name, field in CONFIG.items() if field.effect == "obeyed"}
 
 
 GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}
