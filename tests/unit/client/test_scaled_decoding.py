@@ -103,3 +103,9 @@ def test_pixels_stay_in_full_size_after_a_scaled_read() -> None:
     assert payload.pixels.shape == (480, 640, 3)
     assert payload.pixels is payload.pixels
     assert payload.size == (640, 480)
+
+
+def test_the_size_is_known_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = ImagePayload.model_validate({"image": encode(smooth_picture(640, 480), "JPEG")})
+    monkeypatch.setattr(images, "decode", None)
+    assert payload.size == (640, 480)

@@ -98,6 +98,14 @@ def test_a_script_with_wrong_functions_stops_the_start_and_they_are_named(functi
         ScriptFunctions(script_module(MODEL_FN + functions))
 
 
+def test_without_model_fn_and_torchscript_the_start_fails(tmp_path: Path) -> None:
+    for files, named in (((), "model_fn"), (("a.pt", "b.pth"), "a.pt, b.pth"), (("model.pt",), "torch, ")):
+        for name in files:
+            (tmp_path / name).touch()
+        with pytest.raises(StartError, match=named):
+            ScriptFunctions(ModuleType("inference")).load(Context("model", tmp_path))
+
+
 def model_of_library(module: str, name: str) -> Any:
     """Return an object whose class derives from a class with this module and name."""
     return type("Own", (type(name, (), {"__module__": module}),), {"__module__": "inference"})()
