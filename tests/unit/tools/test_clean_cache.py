@@ -31,7 +31,10 @@ def run_clean(*arguments: str) -> int:
     [([], ["downloads", "lock", "models"]), (["models"], ["downloads", "lock"]), (["--all"], ["lock"])],
 )
 def test_named_parts_or_all_are_removed_and_others_stay(
-    cache: Path, parts: list[str], left: list[str]
+    cache: Path, capsys: pytest.CaptureFixture[str], parts: list[str], left: list[str]
 ) -> None:
     assert run_clean(*parts) == 0
     assert [path.name for path in sorted(cache.iterdir())] == left
+    assert parts or ["downloads", "1.0", "MB"] in [
+        line.split()[:3] for line in capsys.readouterr().out.splitlines()
+    ]

@@ -14,7 +14,7 @@ from PIL import Image
 
 from sm.client.results import Boxes, Classes, Masks, ResultKind
 from trireme_tools.invoke import result_picture
-from trireme_tools.invoke.load_test import measure
+from trireme_tools.invoke.load_test import histogram, measure
 from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
 from trireme_tools.invoke.showing import format_reply
@@ -94,3 +94,8 @@ def test_ctrl_c_keeps_the_measured_requests(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("concurrent.futures.Future.result", MagicMock(side_effect=KeyboardInterrupt))
     assert measure(send_request, 10_000_000, 2).request_count == len(requests) < 10_000_000
+
+
+def test_an_outlier_does_not_flatten_the_histogram() -> None:
+    rows = [row.split() for row in histogram([0.010 + index / 10_000 for index in range(99)] + [60.0])]
+    assert (len(rows), rows[0][0], float(rows[-1][0]) < 25) == (12, "10.0", True)

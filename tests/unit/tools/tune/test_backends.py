@@ -25,3 +25,7 @@ def test_what_may_end_triton_has_to_be_much_cheaper(present: str) -> None:
 def test_without_right_answers_of_the_python_model_everything_stays(present: str) -> None:
     assert choose([FAULTY[0], answers(100, 1)[1]], present) == present
     assert choose(FAULTY, present) == present
+
+
+def test_a_backend_that_answers_wrongly_is_not_taken() -> None:
+    assert choose([answers(100, 1)[0], FAULTY[1]], ONNX_RUNTIME) == PYTHON
