@@ -1,0 +1,53 @@
+"""``sm push`` follows a canary on a terminal until it ends, or until its user leaves it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from typing import Any
+
+import pytest
+
+from sm.commands import push
+
+VERSION = {"requests": 41, "errors": 2, "error_rate": 0.05, "p50_ms": 1.5, "p99_ms": 9.5}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_terminal_shows_both_versions_until_the_canary_ends_and_ctrl_c_leaves_it(
+    monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    canary: dict[str, Any] = {
+        "version_id": "new",
+        "percent": 10,
+        "auto": False,
+        "verdict": "waiting",
+        "reason": "few",
+    }
+    canary |= {"stable": VERSION, "canary": {**VERSION, "requests": 17}}
+    rows: list[dict[str, Any]] = [{"version_id": "old", "canary": canary}] * 2
+    answers = iter([*rows, {"version_id": "new"}])
+    methods: list[str] = []
+
+    def call(_: object, method: str, *__: object) -> Any:
+        methods.append(method)
+        return next(answers)
+
+    def pause(_: float) -> None:
+        if len(methods) == 2 and not ends:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(push.PushedModel, "call", call)
+    monkeypatch.setattr("sm.commands.push.time.sleep", pause)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    options = argparse.Namespace(model="cats", to="http://box", api_key=None, auto=False)
+    assert push.follow(push.PushedModel("http://box", "cats", None), options) == 0
+    shown = terminal.getvalue()
+    assert all(word in shown for word in ("requests", "p50", "p99", "41", "17"))
+    assert ("--promote" in shown) is not ends
+    assert methods == ["GET"] * (3 if ends else 2)
