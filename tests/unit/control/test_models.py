@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from flask import Flask
 
 from sm.control import model_routes
-from sm.errors import UnknownModel
+from sm.errors import BadInput, UnknownModel
 from sm.http.responses import handle_errors
 from sm.run_state import Box
 
@@ -66,3 +67,19 @@ def test_the_versions_of_a_model_are_in_the_row_of_its_client(
     assert app.test_client().get("/models/net").get_json() == shop
     assert shop == {**row, "canary": {"percent": 10}, "version_error": "it is waiting"}
     assert (new["modelName"], new["ready"], new["reason"]) == ("new", False, "it has no weights")
+
+
+def test_a_long_list_has_pages_of_100_by_name() -> None:
+    names = [f"m{number:03}" for number in range(150)]
+    records = [SimpleNamespace(name=name, url=f"/{name}") for name in reversed(names)]
+    loader: Any = SimpleNamespace(
+        records=SimpleNamespace(read=lambda: SimpleNamespace(loaded=lambda: records))
+    )
+    first = model_routes.page(loader, {})
+    second = model_routes.page(loader, {"next_page_token": first["nextPageToken"]})
+    assert [len(first["models"]), len(second["models"]), "nextPageToken" in second] == [100, 50, False]
+    rows = [*first["models"], *second["models"]]
+    assert rows == [{"modelName": name, "modelUrl": f"/{name}"} for name in names]
+    for limit in ("0", "no"):
+        with pytest.raises(BadInput):
+            model_routes.page(loader, {"limit": limit})

@@ -16,6 +16,7 @@ from gunicorn.http.errors import InvalidChunkSize
 from sm.client import Client, TextPayload
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.models.found_clients import models_of
+from sm.models.table import Models
 from sm.router.classify import Classifier
 from sm.router.invocation_routes import Router, blueprint
 from sm.router.pipeline import Pipeline
@@ -153,3 +154,16 @@ def test_without_nginx_the_router_adds_the_request_id_to_every_answer(
     for path in ("/invocations", "/nothing"):
         response = http_client.post(path, json={"payload": "a"}, headers={"X-Request-Id": "mine-4"})
         assert response.headers.getlist("X-Request-Id") == (["mine-4"] if has_id else [])
+
+
+def test_a_model_that_was_unloaded_while_its_request_ran_is_a_404(
+    http_client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> object:
+        raise FileNotFoundError("labels.txt")
+
+    monkeypatch.setattr(Upper, "inference", fail)
+    for known, status, code in ((True, 500, "client_failed"), (False, 404, "unknown_model")):
+        monkeypatch.setattr(Models, "known", lambda *_, known=known: known)
+        response = http_client.post("/models/upper/invoke", json={"payload": "a"})
+        assert (response.status_code, response.json and response.json["code"]) == (status, code)
