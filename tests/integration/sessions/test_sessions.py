@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ import pytest
 from sm.client import sessions as module
 from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
-from sm.settings import HERE
+from sm.router.app import sessions_of
+from sm.run_state import Box
+from sm.settings import HERE, Settings
 from tests.integration.sessions.session_rows import count_rows
 from tests.support.boxes import wait_until
 
@@ -347,3 +350,15 @@ def test_a_value_too_large_for_the_first_folder_is_kept_in_the_second(home: Path
     if completed.returncode == 77 or "unshare failed" in completed.stderr:
         pytest.skip("this machine does not allow mounting a small file system")
     assert completed.returncode == 0, completed.stderr
+
+
+def test_lifetime_folder_and_number_are_those_of_the_settings(home: Path, tmp_path: Path) -> None:
+    box = Box("sessions", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    settings = Settings(sessions=True, sessions_path=home, sessions_expiration=20, max_sessions=1)
+    sessions = sessions_of(settings, box)
+    assert sessions is not None
+    assert 0 < sessions.open("caller").expires - time.time() <= 20
+    assert count_rows(home)[0] == 1
+    with pytest.raises(Overloaded):
+        sessions.open("another")
+    assert sessions_of(Settings(), box) is None
