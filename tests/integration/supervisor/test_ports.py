@@ -50,3 +50,12 @@ def test_ports_come_from_the_safe_range_without_its_occupied_ones() -> None:
 
 def port_if_usable(low: int) -> int:
     return low if low < 65000 else 0
+
+
+def test_a_range_with_too_few_ports_and_a_port_in_use_stop_the_start() -> None:
+    with pytest.raises(StartError, match="SAGEMAKER_SAFE_PORT_RANGE=8080-8081"):
+        ports.choose_ports(Settings(safe_ports=(8080, 8081)))
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        with pytest.raises(StartError, match=f"{port} .*SAGEMAKER_TRITON_GRPC_PORT"):
+            ports.choose_ports(Settings(triton_grpc_port=port))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from sm.errors import StartError
 from sm.run_state import SHARED_MEMORY, Box
-from sm.server.supervisor.start import acquire_instance_lock
+from sm.server.supervisor import start
+from sm.server.supervisor.start import acquire_instance_lock, raise_file_limit
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 from tests.support.boxes import free_port, wait_until
@@ -127,3 +130,30 @@ def test_a_run_folder_of_another_version_does_not_stop_the_start(runs: Path, tex
     (other_folder / "box.json").write_text(text)
     sweep()
     assert other_folder.exists() is kept
+
+
+def test_the_file_limit_is_raised_to_the_hard_limit() -> None:
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = start.MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, start.MAX_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest - 1), hard))
+    try:
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (highest, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_shared_memory_that_this_user_may_not_write_stops_the_start(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.chmod(0o555)
+    monkeypatch.setattr(start, "SHARED_MEMORY", runs)
+    user = os.geteuid()
+    if not user:
+        os.seteuid(65534)  # root may write everywhere
+    try:
+        with pytest.raises(StartError, match=str(runs)):
+            acquire_instance_lock("test")
+    finally:
+        os.seteuid(user)
+        runs.chmod(0o755)

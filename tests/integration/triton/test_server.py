@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
+from sm.repository import machine
 from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton import server
@@ -77,3 +78,15 @@ def test_plans_that_bring_a_runtime_are_allowed_only_in_the_boxs_own_repository(
         assert (option in server.command(Settings.read({}), box, os.environ).arguments) == is_compatible
     multi_model = replace(box, multi_model=True)
     assert option not in server.command(Settings.read({}), multi_model, os.environ).arguments
+
+
+def test_the_images_server_comes_before_the_wheels_and_a_missing_libpython_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "IMAGE", tmp_path / "tritonserver")
+    assert machine.is_wheel(machine.find_server(Settings()))
+    (tmp_path / "tritonserver").touch()
+    assert machine.find_server(Settings()) == tmp_path / "tritonserver"
+    monkeypatch.setattr(machine, "LIBPYTHON", "libpython3.99.so.1.0")
+    with pytest.raises(StartError, match=r"libpython3\.99\.so\.1\.0"):
+        machine.libpython()
