@@ -18,12 +18,13 @@ import onnxruntime
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import sha256
+from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.integration.build.package_registry import FakeRegistry
 from tests.support.boxes import wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
+from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
 from trireme_tools.prepare.packages import Source
 
@@ -214,3 +215,22 @@ def test_a_recipe_that_fails_leaves_no_repository(
     with pytest.raises(CommandError, match="tiny"):
         prepare_tiny()
     assert not (cache_folder / "repository" / "cpu").exists()
+
+
+@pytest.mark.parametrize("path", ["/proc/none/cache", "/dev/null", "~nobody-of-this-name/cache"])
+def test_an_impossible_cache_is_named(models: Path, path: str) -> None:
+    with pytest.raises(CommandError, match="TRIREME_CACHE"):
+        prepare(Settings.read({"TRIREME_CACHE": path}), folder=models, stream=io.StringIO())
+
+
+def test_size_and_licence_of_each_package_and_the_total_are_said_before_the_download(
+    prepare_tiny: Prepare, cache_folder: Path, models: Path
+) -> None:
+    recipe = models / "tiny" / "recipe" / "recipe.py"
+    recipe.write_text(recipe.read_text().replace("licence='MIT'", "licence='AGPL-3.0'"))
+    cache, folders = Cache(cache_folder), recipes.find(models)
+    _, package, total = demo.table(cache, demo.missing_sources(cache, folders))
+    assert (package.split()[:2], "AGPL-3.0" in package) == (["2.0", "MB"], True)
+    assert total.split()[:2] == ["2.0", "MB"]
+    prepare_tiny()
+    assert list(demo.table(cache, demo.missing_sources(cache, folders))) == []
