@@ -16,7 +16,7 @@ from sm.errors import CommandError
 from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
-from sm.repository.plans import LOG
+from sm.repository.plans import LOG, Plan
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import plus_one
 
@@ -78,3 +78,18 @@ def test_fake_trtexec_each_failure_names_its_cause_and_the_log_stays(
     with pytest.raises(CommandError, match=named):
         builder.build(build_request)
     assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]
+
+
+@pytest.mark.parametrize(("version", "is_typed"), [(None, True), ("10.13.3", True), ("11.0.0.5", False)])
+def test_trtexec_is_found_where_nvidias_images_have_it_and_gets_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, is_typed: bool
+) -> None:
+    write_fake_trtexec(tmp_path / "opt")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(plans, "FOLDERS", (tmp_path / "src", tmp_path / "opt"))
+    assert plans.find_trtexec() == str(tmp_path / "opt" / "trtexec")
+    plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"))
+    command = plans.trtexec_command(plan, version=version)
+    assert {"--memPoolSize=workspace:512", "--timingCacheFile=t.cache"} <= {*command}
+    assert ("--stronglyTyped" in command, "--fp16" in command) == (is_typed, False)
+    assert "--fp16" in plans.trtexec_command(replace(plan, strongly_typed=False))
