@@ -13,6 +13,7 @@ import pytest
 
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.overlay import find_missing_plans, fits, merge, same_source
+from sm.server.supervisor.preparation import progress
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.fake_gpu import fake_nvidia_smi
@@ -87,3 +88,10 @@ def test_a_plan_built_from_another_graph_is_not_used(repository: Path, tmp_path:
     assert not same_source(repository / "tiny" / "1", built)
     plan_manifest(model="tiny").write(built)
     assert same_source(repository / "tiny" / "1", built)
+
+
+@pytest.mark.parametrize(
+    ("last_seconds", "text"), [(420.0, "building tiny: 3 of 7 min"), (None, "building tiny: 3 min so far")]
+)
+def test_ping_has_the_minutes_of_a_build_and_of_the_last_one(last_seconds: float | None, text: str) -> None:
+    assert progress("tiny", 190, last_seconds) == text
