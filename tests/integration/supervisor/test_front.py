@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sm.errors import StartError
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.server.supervisor import nginx as front
 from sm.server.supervisor.nginx import capacity
@@ -393,3 +398,44 @@ def nginx_bodies(nginx: Front) -> int:
     match = re.search(r"limit_conn medium_bodies (\d+);", text)
     assert match
     return int(match[1])
+
+
+def test_requests_of_a_killed_worker_of_nginx_are_no_longer_counted(narrow_nginx: Front) -> None:
+    nginx = narrow_nginx
+    nginx.upstream.holding = True
+    with slow_callers(nginx, 4, 1) as callers:
+        wait_until(lambda: len(nginx.upstream.received_requests) == 4)
+        assert nginx.request("POST", "/invocations", b"{}")[0] == 429
+        (worker,) = descendants(nginx.process.pid)
+        os.kill(worker, signal.SIGKILL)
+        assert all(caller.recv(65536) == b"" for caller in callers)
+    nginx.upstream.hold.set()
+    assert nginx.request("POST", "/invocations", b"{}")[0] == 200
+
+
+def test_a_body_may_take_longer_than_each_of_its_pauses(run: Path) -> None:
+    with running_nginx(run, stream_stall=4.0) as nginx, slow_callers(nginx, 1, 5) as (caller,):
+        for _ in range(4):
+            time.sleep(0.7)  # a piece has half of the stall time
+            caller.sendall(b" ")
+        assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_nginx_is_used_if_found_required_or_off_as_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert front.find_nginx(Settings(nginx="off")) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
+    assert front.find_nginx(Settings(nginx="auto")) is None
+    with pytest.raises(StartError, match="TRIREME_NGINX=on"):
+        front.find_nginx(Settings(nginx="on"))
+    (tmp_path / "nginx").write_text("#!/bin/sh\n")
+    (tmp_path / "nginx").chmod(0o755)
+    assert front.find_nginx(Settings(nginx="auto")) == tmp_path / "nginx"
+
+
+def test_a_configuration_that_nginx_refuses_stops_the_start(run: Path) -> None:
+    assert NGINX is not None
+    with pytest.raises(StartError, match="70000"):
+        front.prepare_nginx(NGINX, replace(Settings(), port=70000), make_box(run))
