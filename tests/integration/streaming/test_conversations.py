@@ -166,6 +166,17 @@ def test_a_get_that_is_not_a_handshake_or_has_a_body_is_refused(either_box: Runn
         assert (response.status_code, response.json()["code"]) == (status, code)
 
 
+def test_a_page_of_another_origin_opens_no_websocket_and_one_of_the_box_does(either_box: RunningBox) -> None:
+    """Without a list of origins too."""
+    url, own = f"ws://127.0.0.1:{either_box.port}{PATH}", f"127.0.0.1:{either_box.port}"
+    for origin in ("http://evil.example", "null", f"https://{own}", f"http://{own}.evil.example"):
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+            websocket.create_connection(url, timeout=30, origin=origin)
+        assert refused.value.status_code == 403
+        assert json.loads(refused.value.resp_body or b"{}")["code"] == "forbidden"
+    websocket.create_connection(url, timeout=30, origin=f"http://{own}").close()
+
+
 def test_a_websocket_and_a_stream_in_it_end_with_the_streams_time(
     box_with_limits: RunningBox, connect: Connect
 ) -> None:
