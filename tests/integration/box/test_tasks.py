@@ -13,6 +13,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from tests.support.boxes import RunningBox, wait_until
+from tests.support.check_client import check_client
 from tests.support.task_models import tones
 
 
@@ -77,3 +78,8 @@ def test_a_changed_option_is_live_without_a_restart(box: RunningBox, team: Path)
     finally:
         file.write_text(before)
     wait_until(lambda: abs(norm() - 1) < 0.01, description="the first option")
+
+
+@pytest.mark.exhaustive
+def test_check_client_takes_a_models_folder_for_its_client(team: Path) -> None:
+    assert check_client(team, "mood").failed == {}
