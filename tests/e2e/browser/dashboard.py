@@ -62,5 +62,9 @@ class Dashboard(Playground):
 
     def legend(self, title: str) -> list[str]:
         """Return the names of a chart's lines."""
-        items = self.figure(title).find_elements("css selector", ".legend li span")
-        return [item.text for item in items]
+        # At once, as the page draws its charts anew.
+        code = (
+            "const figure = [...document.querySelectorAll('#charts figure')].find(each => each.innerText.includes(arguments[0]));"
+            "return [...figure.querySelectorAll('.legend li span')].map(item => item.innerText)"
+        )
+        return list(self.script(code, title))

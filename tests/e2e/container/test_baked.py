@@ -9,6 +9,7 @@ import pytest
 from tests.support.containers import PYTHON, make_image, podman
 
 
+@pytest.mark.exhaustive
 def test_an_archive_readable_by_its_owner_alone_is_served_without_a_network(team_image: str) -> None:
     """Its clients, one of which loads a tokenizer of ``transformers``, and their samples are inside."""
     flags = ("--rm", "--network", "none", "-e", "HF_HUB_OFFLINE=1")

@@ -218,6 +218,7 @@ def test_an_invalid_id_is_not_a_session(sessions: Sessions, session_id: str) -> 
     assert len(str(excinfo.value)) < 200
 
 
+@pytest.mark.exhaustive
 def test_opening_a_session_beside_10_000_others_takes_milliseconds(worker: Worker, clock: Clock) -> None:
     """In /dev/shm, the default place. SQLite takes a few milliseconds for 200,000 steps; it needs 60,000."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

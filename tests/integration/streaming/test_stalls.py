@@ -146,6 +146,7 @@ def test_a_slow_reader_gets_the_error_as_the_last_event(box: RunningBox) -> None
     assert b'"code":"stream_stalled"' in received
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_slow_readers_cost_little_memory_and_harm_no_other_caller(box: RunningBox) -> None:
     """Read 10 kB a second of each of 100 streams, of which the box serves a few and refuses the others."""
     heads: Counter[bytes] = Counter()
