@@ -259,6 +259,7 @@ def test_a_killed_master_of_the_workers_is_replaced_and_no_request_fails(box: Ru
     box.wait_ready()
 
 
+@pytest.mark.exhaustive
 def test_a_restart_without_a_model_ends_no_box_and_its_client_is_served_when_it_is_there(
     box: RunningBox,
 ) -> None:

@@ -223,6 +223,7 @@ def more_of_each(loads: list[Load], outcome: str) -> Callable[[], bool]:
     return lambda: all(load.outcomes[outcome] > was for load, was in zip(loads, before, strict=True))
 
 
+@pytest.mark.exhaustive
 def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never_500(
     endpoint: MultiModelEndpoint,
 ) -> None:

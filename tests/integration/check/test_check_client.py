@@ -62,6 +62,7 @@ def hanging_client(folder: Path) -> HangingClient:
     return HangingClient(cast("Triton", None), folder, folder)
 
 
+@pytest.mark.exhaustive
 def test_a_running_box_gets_the_same_checks_and_a_fault_is_found_through_it(
     box: RunningBox, project: Path
 ) -> None:
