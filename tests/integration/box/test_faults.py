@@ -149,6 +149,7 @@ def test_only_the_flooded_model_is_refused_and_no_other_model_waits(box: Running
     assert all("retry-after: " in head for head in load.headers)
 
 
+@pytest.mark.exhaustive
 def test_many_busy_models_use_a_bounded_number_of_threads_and_metrics(box: RunningBox) -> None:
     def max_threads() -> int:
         return max(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in box.workers())
