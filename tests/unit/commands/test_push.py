@@ -46,7 +46,7 @@ def test_a_terminal_shows_both_versions_until_the_canary_ends_and_ctrl_c_leaves_
     monkeypatch.setattr("sm.commands.push.time.sleep", pause)
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     options = argparse.Namespace(model="cats", to="http://box", api_key=None, auto=False)
-    assert push.follow(push.PushedModel("http://box", "cats", None), options) == 0
+    assert push.follow(push.PushedModel("http://box", "cats", "key"), options) == 0
     shown = terminal.getvalue()
     assert all(word in shown for word in ("requests", "p50", "p99", "41", "17"))
     assert ("--promote" in shown) is not ends
