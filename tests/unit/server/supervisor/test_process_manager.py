@@ -1,9 +1,10 @@
-"""The rules of the supervisor, played as events: a recording backend, no process and a clock that the test moves."""
+"""The rules of the supervisor, played as events: no process, and a clock that the test moves."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
+from itertools import count
+from signal import SIGINT, SIGTERM, Signals
 from typing import Any
 
 import pytest
@@ -14,31 +15,31 @@ from sm.server.supervisor.process_manager import (
     DEAD_IMPORT_GRACE_S,
     NGINX,
     TRITON,
+    OomKills,
     ProcessManager,
 )
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 
 
-class RecordingBackend:
-    """A process backend that records its calls, with a clock that the test moves."""
+class PlayedBox:
+    """A process manager on a backend that records its calls, and the events of a test, which can be chained."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.pids = iter(range(1, 1000))
+    def __init__(self, names: tuple[str, ...] = NAMES, max_restarts: int = 5) -> None:
+        self.now, self.pids = 100.0, count(1)
         self.running: dict[str, int] = {}
         self.ready_names: set[str] = set()
         self.failures: dict[str, str] = {}
-        self.unready = ""
         self.lost: list[str] = []
-        self.oom_kill_pending = False
-        self.dead_import_error, self.replacement_reason, self.can_exclude = "", "", False
+        self.unready = self.dead = self.replacement = ""
+        self.has_oom_kill = self.can_exclude = False
         self.calls: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
-        self.log_messages: list[str] = []
+        self.logged: list[str] = []
+        limits: Any = {"max_restarts": max_restarts, "startup_timeout": 60.0, "drain_timeout": 25.0}
+        self.manager = ProcessManager(self, lambda: self.now, names, **limits)
 
-    def clock(self) -> float:
-        return self.now
+    # What the manager calls.
 
     def spawn(self, name: str) -> int:
         self.running[name] = next(self.pids)
@@ -46,7 +47,7 @@ class RecordingBackend:
         return self.running[name]
 
     def signal(self, pid: int, number: int) -> None:
-        self.calls.append((signal.Signals(number).name, self.name(pid)))
+        self.calls.append((Signals(number).name, self.name(pid)))
 
     def kill(self, pid: int) -> None:
         self.calls.append(("kill", self.name(pid)))
@@ -70,17 +71,17 @@ class RecordingBackend:
 
     def dead_import(self, pid: int) -> str:
         assert self.name(pid) == TRITON
-        return self.dead_import_error
+        return self.dead
 
     def exclude_dead_import(self) -> bool:
         return self.can_exclude
 
     def replacement_wanted(self) -> str:
-        reason, self.replacement_reason = self.replacement_reason, ""
+        reason, self.replacement = self.replacement, ""
         return reason
 
     def oom_killed(self, min_age: float) -> bool:
-        pending, self.oom_kill_pending = self.oom_kill_pending, False
+        pending, self.has_oom_kill = self.has_oom_kill, False
         return pending
 
     def disable_keepalive(self) -> None:
@@ -90,452 +91,346 @@ class RecordingBackend:
         self.states.append(state)
 
     def log(self, level: str, message: str) -> None:
-        self.log_messages.append(message)
+        self.logged.append(message)
 
+    # What happens.
 
-class Scenario:
-    """A process manager on a recording backend, and the events that a test plays. Events can be chained."""
-
-    def __init__(self, names: tuple[str, ...] = NAMES, max_restarts: int = 5, drain: float = 25.0) -> None:
-        self.backend = RecordingBackend()
-        self.manager = ProcessManager(
-            self.backend,
-            self.backend.clock,
-            names,
-            max_restarts=max_restarts,
-            startup_timeout=60.0,
-            drain_timeout=drain,
-        )
-
-    def advance(self, seconds: float) -> Scenario:
-        self.backend.now += seconds
+    def advance(self, seconds: float = 0.0) -> PlayedBox:
+        self.now += seconds
         self.manager.tick()
         return self
 
-    def become_ready(self, *names: str) -> Scenario:
-        self.backend.ready_names |= set(names)
+    def become_ready(self, *names: str) -> PlayedBox:
+        self.ready_names |= set(names)
         return self.advance(0.2)
 
-    def exit(self, name: str, status: int) -> Scenario:
-        self.backend.ready_names.discard(name)
-        self.manager.handle_exit(self.backend.running[name], status)
+    def exit(self, name: str, status: int) -> PlayedBox:
+        self.ready_names.discard(name)
+        self.manager.handle_exit(self.running[name], status)
         return self
 
-    def start_all(self) -> Scenario:
-        """Start all children, make them ready, and forget the calls so far."""
-        self.advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON).become_ready(DATA)
-        self.advance(0.2)
-        assert self.manager.ready
-        self.backend.calls.clear()
+    def interrupt(self, number: int = SIGTERM) -> PlayedBox:
+        self.manager.handle_signal(number)
         return self
+
+    def start_all(self) -> PlayedBox:
+        """Start all children, make them ready, and forget the calls so far."""
+        self.advance().become_ready(CONTROL).become_ready(NGINX, TRITON).become_ready(DATA).advance(0.2)
+        assert self.manager.ready
+        self.calls.clear()
+        return self
+
+    # What came of it.
 
     @property
     def state(self) -> Mapping[str, Any]:
-        return self.backend.states[-1]
+        return self.states[-1]
 
     @property
-    def shutdown_code(self) -> int | None:
-        """The code with which the box is going to exit."""
+    def reason(self) -> str:
+        return str(self.state["reason"])
+
+    def restarts(self, name: str) -> int:
+        return int(self.state["processes"][name]["restarts"])
+
+    @property
+    def stop_code(self) -> int | None:
+        """The code with which the box is going to exit, if it stops."""
         return self.manager.shutdown.code if self.manager.shutdown else None
 
 
 def test_nginx_waits_for_the_control_plane_and_the_workers_wait_for_the_models() -> None:
-    scenario = Scenario().advance(0)
-    assert scenario.backend.calls == [("spawn", CONTROL), ("spawn", TRITON)]
-    assert scenario.manager.rejecting
-    scenario.become_ready(CONTROL).advance(5)
-    assert scenario.backend.calls[-1] == ("spawn", NGINX)
-    assert not scenario.manager.rejecting
-    scenario.become_ready(TRITON)
-    assert scenario.backend.calls[-1] == ("spawn", DATA)
+    box = PlayedBox().advance()
+    assert box.calls == [("spawn", CONTROL), ("spawn", TRITON)]
+    assert box.manager.rejecting
+    box.become_ready(CONTROL).advance(5)
+    assert box.calls[-1] == ("spawn", NGINX)
+    assert not box.manager.rejecting
+    box.become_ready(TRITON)
+    assert box.calls[-1] == ("spawn", DATA)
 
 
 def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
-    scenario = Scenario().advance(0)
-    assert (scenario.state["ready"], scenario.state["reason"]) == (False, "Triton is loading the models")
-    scenario.become_ready(TRITON)
-    assert scenario.state["reason"] == "the router is loading its clients"
-    scenario.become_ready(DATA)
-    assert scenario.state["ready"] is True
-    assert scenario.state["reason"] == ""
-    assert scenario.state["processes"][TRITON] == {
-        "pid": scenario.backend.running[TRITON],
-        "state": "ready",
-        "restarts": 0,
-    }
-
-
-def test_a_ready_box_has_nothing_due() -> None:
-    assert Scenario().start_all().manager.steady
+    box = PlayedBox().advance()
+    assert not box.state["ready"] and "Triton" in box.reason
+    box.become_ready(TRITON)
+    assert not box.state["ready"] and "router" in box.reason
+    box.become_ready(DATA)
+    assert (box.state["ready"], box.reason) == (True, "")
+    assert box.state["processes"][TRITON] == {"pid": box.running[TRITON], "state": "ready", "restarts": 0}
+    assert PlayedBox().start_all().manager.steady
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [(TRITON, "Triton is restarting"), (DATA, "the router is restarting")]
+    ("name", "ready", "named"),
+    [(TRITON, False, "Triton"), (DATA, False, "router"), (NGINX, True, ""), (CONTROL, True, "")],
 )
-def test_an_exit_is_reported_at_once_and_the_child_restarted_after_the_back_off(
-    name: str, reason: str
+def test_a_child_that_ends_is_reported_at_once_and_restarted_after_the_back_off(
+    name: str, ready: bool, named: str
 ) -> None:
-    scenario = Scenario().start_all().exit(name, -9)
-    assert (scenario.state["ready"], scenario.state["reason"]) == (False, reason)
-    assert scenario.state["processes"][name] == {"pid": None, "state": "restarting", "restarts": 1}
-    assert f"{name} ended: signal 9 (SIGKILL)" in scenario.backend.log_messages
-    scenario.advance(0.05)
-    assert scenario.backend.calls == []
-    scenario.advance(0.1)
-    assert scenario.backend.calls == [("spawn", name)]
-    assert not scenario.state["ready"]
-    scenario.become_ready(name)
-    assert scenario.state["ready"]
-
-
-@pytest.mark.parametrize("name", [NGINX, CONTROL])
-def test_nginx_and_the_control_plane_are_restarted_too(name: str) -> None:
-    scenario = Scenario().start_all().exit(name, 1).advance(0.2)
-    assert scenario.backend.calls == [("spawn", name)]
+    box = PlayedBox().start_all().exit(name, -9)
+    assert box.state["ready"] is ready and named in box.reason
+    assert box.state["processes"][name] == {"pid": None, "state": "restarting", "restarts": 1}
+    assert "SIGKILL" in box.logged[-1]
+    assert box.advance(0.05).calls == []
+    assert box.advance(0.1).calls == [("spawn", name)]
+    assert box.state["ready"] is ready
+    assert box.become_ready(name).state["ready"]
 
 
 def test_workers_that_load_while_triton_exits_are_restarted_without_counting() -> None:
-    scenario = Scenario().advance(0).become_ready(TRITON).exit(TRITON, -9)
-    assert scenario.backend.calls[-1] == ("kill", DATA)
-    scenario.exit(DATA, -9).advance(0.2)
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
-    scenario.become_ready(TRITON).advance(0.1)
-    assert scenario.backend.calls[-1] == ("spawn", DATA)
-    assert scenario.state["processes"][DATA]["restarts"] == 0
+    box = PlayedBox().advance().become_ready(TRITON).exit(TRITON, -9)
+    assert box.calls[-1] == ("kill", DATA)
+    assert box.exit(DATA, -9).advance(0.2).calls[-1] == ("spawn", TRITON)
+    assert box.become_ready(TRITON).advance(0.1).calls[-1] == ("spawn", DATA)
+    assert box.restarts(DATA) == 0
 
 
 def test_workers_that_exit_together_with_triton_wait_for_it() -> None:
-    scenario = Scenario().start_all().exit(TRITON, -9).exit(DATA, 3).advance(5)
-    assert ("spawn", DATA) not in scenario.backend.calls
-    scenario.become_ready(TRITON).advance(0.1)
-    assert scenario.backend.calls[-1] == ("spawn", DATA)
+    box = PlayedBox().start_all().exit(TRITON, -9).exit(DATA, 3).advance(5)
+    assert ("spawn", DATA) not in box.calls
+    assert box.become_ready(TRITON).advance(0.1).calls[-1] == ("spawn", DATA)
 
 
 def test_the_back_off_doubles_up_to_five_seconds() -> None:
-    scenario, waits = Scenario(max_restarts=100).start_all(), []
+    box, waits = PlayedBox(max_restarts=100).start_all(), []
     for _ in range(8):
-        scenario.exit(NGINX, -9)
-        scenario.backend.calls.clear()
-        started = scenario.backend.now
-        while not scenario.backend.calls:
-            scenario.advance(0.05)
-        waits.append(round(scenario.backend.now - started, 1))
+        box.exit(NGINX, -9).calls.clear()
+        began = box.now
+        while not box.calls:
+            box.advance(0.05)
+        waits.append(round(box.now - began, 1))
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.1)
 
 
 @pytest.mark.parametrize(("status", "code"), [(7, 7), (-9, 137), (0, 1)])
 def test_past_the_restart_limit_the_box_exits_with_the_childs_code(status: int, code: int) -> None:
-    scenario = Scenario(max_restarts=2).start_all()
+    box = PlayedBox(max_restarts=2).start_all()
     for _ in range(2):
-        scenario.exit(NGINX, status).advance(10)
-    assert scenario.manager.shutdown is None
-    scenario.exit(NGINX, status)
-    assert not scenario.state["ready"]
-    assert "nginx ended 3 times" in scenario.state["reason"]
-    scenario.advance(0.1)
+        box.exit(NGINX, status).advance(10)
+    assert box.stop_code is None
+    box.exit(NGINX, status)
+    assert not box.state["ready"] and "nginx" in box.reason
+    box.advance(0.1)
     for name in (DATA, TRITON, CONTROL):
-        scenario.exit(name, 0).advance(0.1)
-    assert scenario.manager.exit_code == code
+        box.exit(name, 0).advance(0.1)
+    assert box.manager.exit_code == code
 
 
 def test_exits_of_more_than_five_minutes_ago_do_not_count() -> None:
-    scenario = Scenario(max_restarts=1).start_all()
+    box = PlayedBox(max_restarts=1).start_all()
     for _ in range(5):
-        scenario.exit(NGINX, 1).advance(301).become_ready(NGINX)
-    assert scenario.manager.shutdown is None
-
-
-def test_a_model_that_cannot_load_stops_the_first_start_with_its_error() -> None:
-    scenario = Scenario().advance(0)
-    scenario.backend.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
-    scenario.advance(0.2)
-    assert scenario.backend.failures[TRITON] in scenario.backend.log_messages
-    assert scenario.shutdown_code == 1
-
-
-def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
-    scenario = Scenario().advance(0).become_ready(CONTROL)
-    scenario.backend.oom_kill_pending = True
-    scenario.advance(4)
-    assert not any("memory ran out" in message for message in scenario.backend.log_messages)
-    scenario.backend.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
-    scenario.advance(0.2)
-    (message,) = (message for message in scenario.backend.log_messages if "memory ran out" in message)
-    assert message.startswith(
-        "the model 'cat' cannot be loaded: Stub process is not healthy: a Python model process "
-        "died, killed by the kernel"
-    )
-
-
-def test_a_triton_crash_after_an_oom_kill_is_reported_as_such() -> None:
-    scenario = Scenario().advance(0)
-    scenario.backend.oom_kill_pending = True
-    scenario.exit(TRITON, -11).advance(0.2)
-    assert "SIGSEGV): a Python model process died, killed by the kernel" in scenario.backend.log_messages[-1]
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+        box.exit(NGINX, 1).advance(301).become_ready(NGINX)
+    assert box.stop_code is None
 
 
 @pytest.mark.parametrize("status", [3, 4])
-def test_a_client_that_cannot_load_stops_the_first_start(status: int) -> None:
-    scenario = Scenario().advance(0).become_ready(TRITON).exit(DATA, status)
-    assert scenario.shutdown_code == 1
+@pytest.mark.parametrize("sentence", ["", "clients/a/client.py: line 1: no."])
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_client_that_cannot_load_ends_the_first_start_with_its_error(
+    tries: int, sentence: str, status: int
+) -> None:
+    box = PlayedBox().advance().become_ready(CONTROL).become_ready(NGINX, TRITON)
+    if tries == 2:
+        assert box.exit(DATA, -11).advance(1).calls[-1] == ("spawn", DATA), "a crash is no such error"
+    box.logged.clear()
+    box.failures[DATA] = sentence
+    assert box.exit(DATA, status).stop_code == 1
+    assert len(box.logged) == 1 and sentence in box.logged[0]
 
 
-def test_workers_that_crash_on_their_first_start_are_restarted() -> None:
-    scenario = Scenario().advance(0).become_ready(TRITON).exit(DATA, -11).advance(0.2)
-    assert scenario.backend.calls[-1] == ("spawn", DATA)
-
-
-def test_a_triton_that_rejects_its_options_stops_the_first_start() -> None:
-    scenario = Scenario().advance(0).exit(TRITON, 1)
-    assert scenario.manager.shutdown is not None
-    assert "triton cannot start (exit code 1): its last lines above say why." in scenario.backend.log_messages
-
-
-def test_a_clients_own_error_is_the_only_one_logged() -> None:
-    scenario = Scenario().advance(0).become_ready(TRITON)
-    scenario.backend.log_messages.clear()
-    scenario.backend.failures[DATA] = "clients/a/client.py: line 1: no."
-    scenario.exit(DATA, 3)
-    assert scenario.backend.log_messages == ["clients/a/client.py: line 1: no."]
+def test_a_triton_that_cannot_load_a_model_or_take_its_options_ends_the_first_start() -> None:
+    box = PlayedBox().advance()
+    box.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
+    assert box.advance(0.2).stop_code == 1
+    assert box.failures[TRITON] in box.logged
+    assert PlayedBox().advance().exit(TRITON, 1).stop_code == 1
 
 
 def test_after_a_failed_start_the_children_are_killed() -> None:
-    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
-    scenario.backend.calls.clear()
-    scenario.exit(DATA, 3).advance(0.05)
-    assert scenario.backend.calls == [("kill", CONTROL), ("kill", NGINX), ("kill", TRITON)]
+    box = PlayedBox().advance().become_ready(CONTROL).become_ready(NGINX, TRITON)
+    box.calls.clear()
+    assert box.exit(DATA, 3).advance(0.05).calls == [("kill", CONTROL), ("kill", NGINX), ("kill", TRITON)]
     for name in (CONTROL, NGINX, TRITON):
-        scenario.exit(name, -9)
-    assert scenario.advance(0.05).manager.exit_code == 1
+        box.exit(name, -9)
+    assert box.advance(0.05).manager.exit_code == 1
 
 
-def test_an_oom_killed_child_is_reported_as_such_and_restarted() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.oom_kill_pending = True
-    scenario.exit(TRITON, -9).advance(0.2)
-    assert (
-        "triton ended: signal 9 (SIGKILL), killed by the kernel because memory ran out"
-        in scenario.backend.log_messages[-1]
-    )
-    assert "--memory" in scenario.backend.log_messages[-1]
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
+    box = PlayedBox().advance().become_ready(CONTROL)
+    box.has_oom_kill = True
+    assert not any("memory" in message for message in box.advance(4).logged)
+    box.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
+    (message,) = (message for message in box.advance(0.2).logged if "memory" in message)
+    assert message.startswith(box.failures[TRITON].removesuffix("."))
 
 
-def test_an_oom_kill_of_another_process_is_reported_too() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.oom_kill_pending = True
-    scenario.advance(0.2).advance(0.2)
-    assert [line for line in scenario.backend.log_messages if "memory ran out" in line] == [
-        scenario.backend.log_messages[-1]
-    ]
-    assert scenario.manager.ready
+@pytest.mark.parametrize(("status", "is_started"), [(-11, False), (-9, True)])
+def test_a_child_that_ends_after_an_oom_kill_is_reported_as_such_and_restarted(
+    status: int, is_started: bool
+) -> None:
+    box = PlayedBox().start_all() if is_started else PlayedBox().advance()
+    box.has_oom_kill = True
+    assert box.exit(TRITON, status).advance(0.2).calls[-1] == ("spawn", TRITON)
+    assert Signals(-status).name in box.logged[-1]
+    assert "memory" in box.logged[-1]
+
+
+def test_an_oom_kill_of_another_process_is_reported_once() -> None:
+    box = PlayedBox().start_all()
+    box.has_oom_kill = True
+    assert [line for line in box.advance(0.2).advance(0.2).logged if "memory" in line] == [box.logged[-1]]
+    assert box.manager.ready
+
+
+def test_oom_kills_are_counted_from_the_start_and_from_their_age_on() -> None:
+    killed, now = 3, 100.0
+    kills = OomKills(lambda: killed, lambda: now)
+    assert not kills.oom_killed(0.0)
+    killed += 2
+    assert [kills.oom_killed(0.0), kills.oom_killed(0.0)] == [True, False]
+    killed += 1
+    assert not kills.oom_killed(3.0)
+    now += 3
+    assert [kills.oom_killed(3.0), kills.oom_killed(0.0)] == [True, False]
 
 
 def test_a_start_that_takes_too_long_ends_with_one_sentence() -> None:
-    scenario = Scenario().advance(0).advance(61)
-    assert scenario.manager.shutdown is not None
-    assert any("was not ready within 60 s" in line for line in scenario.backend.log_messages)
+    box = PlayedBox().advance().advance(61)
+    assert box.stop_code == 1 and "60 s" in box.reason
 
 
 def test_a_start_names_the_models_that_are_not_ready_while_it_waits_and_when_it_ends() -> None:
-    scenario = Scenario().advance(0)
-    scenario.backend.unready = "the model 'lazy' is not ready: asleep"
-    scenario.advance(2)
-    assert "'lazy' is not ready: asleep" in scenario.state["reason"]
-    scenario.become_ready(TRITON)
-    assert "lazy" not in scenario.state["reason"]
-
-    scenario = Scenario().advance(0).become_ready(CONTROL, NGINX)
-    scenario.backend.unready = "the model 'lazy' is not ready: asleep"
-    scenario.advance(61)
-    assert scenario.backend.log_messages[-1].endswith("'lazy' is not ready: asleep.")
-    assert "'lazy'" in scenario.state["reason"]
+    box = PlayedBox().advance()
+    box.unready = "the model 'lazy' is not ready: asleep"
+    assert box.unready in box.advance(2).reason
+    assert "lazy" not in box.become_ready(TRITON).reason
+    box = PlayedBox().advance().become_ready(CONTROL, NGINX)
+    box.unready = "the model 'lazy' is not ready: asleep"
+    assert box.unready in box.advance(61).reason
+    assert box.logged[-1].endswith(f"{box.unready}.")
 
 
 def test_a_model_that_a_restarted_triton_cannot_load_costs_another_restart() -> None:
-    scenario = Scenario().start_all().exit(TRITON, -9).advance(0.2)
-    scenario.backend.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
-    scenario.advance(1)
-    assert scenario.backend.calls[-1] == ("kill", TRITON)
-    assert scenario.backend.log_messages[-1].endswith("No space left on device: Triton is started again")
-    assert scenario.manager.shutdown is None
-    scenario.exit(TRITON, -9)
-    assert scenario.state["processes"][TRITON]["restarts"] == 2
+    box = PlayedBox().start_all().exit(TRITON, -9).advance(0.2)
+    box.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
+    assert box.advance(1).calls[-1] == ("kill", TRITON)
+    assert box.failures[TRITON].removesuffix(".") in box.logged[-1]
+    assert (box.stop_code, box.exit(TRITON, -9).restarts(TRITON)) == (None, 2)
 
 
 def test_a_restart_that_takes_too_long_is_killed_and_counted() -> None:
-    scenario = Scenario().start_all().exit(TRITON, -9).advance(0.2).advance(61)
-    assert scenario.backend.calls[-1] == ("kill", TRITON)
-    scenario.exit(TRITON, -9)
-    assert scenario.manager.shutdown is None
-    assert scenario.state["processes"][TRITON]["restarts"] == 2
+    box = PlayedBox().start_all().exit(TRITON, -9).advance(0.2).advance(61)
+    assert box.calls[-1] == ("kill", TRITON)
+    assert (box.exit(TRITON, -9).stop_code, box.restarts(TRITON)) == (None, 2)
 
 
 def test_a_stop_goes_from_nginx_to_the_control_plane_and_exits_0() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    assert (scenario.state["ready"], scenario.state["draining"]) == (False, True)
-    assert scenario.backend.calls == [("disable keep-alive",)]
-    scenario.advance(0.1)
-    assert not scenario.manager.rejecting
-    scenario.advance(0.5)
-    assert scenario.manager.rejecting
+    box = PlayedBox().start_all().interrupt()
+    assert (box.state["ready"], box.state["draining"]) == (False, True)
+    assert box.calls == [("disable keep-alive",)]
+    assert not box.advance(0.1).manager.rejecting
+    assert box.advance(0.5).manager.rejecting
     for name, word in ((NGINX, "SIGQUIT"), (DATA, "SIGTERM"), (TRITON, "SIGTERM"), (CONTROL, "SIGTERM")):
-        assert scenario.backend.calls[-1] == (word, name)
-        scenario.exit(name, 0).advance(0.1)
-    assert scenario.manager.exit_code == 0
-    assert {child["state"] for child in scenario.state["processes"].values()} == {"stopped"}
+        assert box.calls[-1] == (word, name)
+        box.exit(name, 0).advance(0.1)
+    assert box.manager.exit_code == 0
+    assert {child["state"] for child in box.state["processes"].values()} == {"stopped"}
 
 
-def test_nothing_behind_nginx_is_stopped_before_it_has_drained() -> None:
-    scenario = Scenario(drain=25).start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    scenario.advance(0.6).advance(24)
-    assert scenario.backend.calls[-1] == ("SIGQUIT", NGINX)
-    scenario.advance(1)
-    assert scenario.backend.calls[-1] == ("kill", NGINX)
+@pytest.mark.parametrize(
+    ("names", "first", "word"), [(NAMES, NGINX, "SIGQUIT"), ((CONTROL, TRITON, DATA), DATA, "SIGTERM")]
+)
+def test_what_accepts_requests_gets_the_whole_drain_time(
+    names: tuple[str, ...], first: str, word: str
+) -> None:
+    box = PlayedBox(names).advance().become_ready(CONTROL).become_ready(NGINX, TRITON).become_ready(DATA)
+    box.advance(0.2).interrupt().advance(0.6).advance(24)
+    assert box.calls[-1] == (word, first)
+    assert box.advance(1.1).calls[-1] == ("kill", first)
 
 
 def test_a_stop_that_no_child_obeys_ends_within_the_platforms_30_s() -> None:
-    scenario = Scenario(drain=25).start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    stop_time = scenario.backend.now
-    while scenario.manager.exit_code is None:
-        scenario.advance(0.1)
-        if scenario.backend.calls[-1][0] == "kill":
-            name = str(scenario.backend.calls[-1][1])
-            if scenario.manager.children[name].pid is not None:
-                scenario.exit(name, -9)
-    assert scenario.backend.now - stop_time < 30
-    assert scenario.manager.exit_code == 0
+    box = PlayedBox().start_all().interrupt()
+    began = box.now
+    while box.manager.exit_code is None:
+        word, *names = box.advance(0.1).calls[-1]
+        if word == "kill" and box.manager.children[str(names[0])].pid is not None:
+            box.exit(str(names[0]), -9)
+    assert box.now - began < 30
+    assert box.manager.exit_code == 0
 
 
-def test_a_second_interrupt_kills_at_once() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_signal(signal.SIGINT)
-    scenario.manager.handle_signal(signal.SIGINT)
-    scenario.advance(0)
-    assert {name for word, name in scenario.backend.calls[1:] if word == "kill"} == set(NAMES)
+def test_a_second_interrupt_kills_at_once_and_a_second_sigterm_changes_nothing() -> None:
+    box = PlayedBox().start_all().interrupt().interrupt().advance()
+    assert box.calls == [("disable keep-alive",)]
+    box = PlayedBox().start_all().interrupt(SIGINT).interrupt(SIGINT).advance()
+    assert {name for word, name in box.calls[1:] if word == "kill"} == set(NAMES)
     for name in NAMES:
-        scenario.exit(name, -9)
-    assert scenario.advance(0).manager.exit_code == 130
-
-
-def test_a_second_sigterm_changes_nothing() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    scenario.manager.handle_signal(signal.SIGTERM)
-    assert scenario.advance(0).backend.calls == [("disable keep-alive",)]
+        box.exit(name, -9)
+    assert box.advance().manager.exit_code == 130
 
 
 def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
-    scenario = Scenario().advance(0).become_ready(CONTROL)
-    scenario.manager.handle_signal(signal.SIGTERM)
+    box = PlayedBox().advance().become_ready(CONTROL).interrupt()
     for name in (NGINX, TRITON, CONTROL):
-        scenario.advance(0)
-        scenario.exit(name, 0)
-    assert scenario.advance(0).manager.exit_code == 0
-    assert ("spawn", DATA) not in scenario.backend.calls
-
-
-def test_a_model_that_lost_its_process_costs_no_restart() -> None:
-    scenario = Scenario(max_restarts=0).start_all()
-    scenario.backend.lost = ["a Python model process of 'echo' died"]
-    scenario.advance(0.2)
-    assert scenario.backend.log_messages[-1] == "a Python model process of 'echo' died; reloading the model"
-    assert scenario.backend.calls == []
-    assert scenario.manager.ready
-
-
-def test_a_standstill_is_no_fault_of_any_process() -> None:
-    scenario = Scenario(max_restarts=0).start_all()
-    scenario.manager.handle_standstill(5.0)
-    scenario.advance(1.0)
-    assert scenario.backend.calls == []
-    assert scenario.manager.ready
-    assert scenario.backend.log_messages[-1] == "the box stood still for 5.0 s"
-
-
-def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> None:
-    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
-    scenario.exit(DATA, 1).advance(1)
-    assert scenario.manager.shutdown is None
-    scenario.exit(DATA, 3)
-    assert scenario.shutdown_code == 1
+        box.advance().exit(name, 0)
+    assert box.advance().manager.exit_code == 0
+    assert ("spawn", DATA) not in box.calls
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    scenario.exit(TRITON, -9).advance(1)
-    assert ("spawn", TRITON) not in scenario.backend.calls
+    box = PlayedBox().start_all().interrupt().exit(TRITON, -9).advance(1)
+    assert ("spawn", TRITON) not in box.calls
+
+
+def test_a_model_that_lost_its_process_and_a_standstill_cost_no_restart() -> None:
+    box = PlayedBox(max_restarts=0).start_all()
+    box.lost = ["a Python model process of 'echo' died"]
+    assert box.lost[0] in box.advance(0.2).logged[-1]
+    box.manager.handle_standstill(5.0)
+    assert "5.0 s" in box.advance(1.0).logged[-1]
+    assert (box.calls, box.manager.ready) == ([], True)
 
 
 def test_without_nginx_the_supervisor_rejects_requests_until_the_workers_are_ready() -> None:
-    scenario = Scenario((CONTROL, TRITON, DATA)).advance(0)
-    assert scenario.manager.rejecting
-    scenario.become_ready(CONTROL, TRITON).become_ready(DATA)
-    assert not scenario.manager.rejecting
-    scenario.exit(DATA, 1)
-    assert scenario.manager.rejecting
-
-
-def test_without_nginx_the_workers_get_the_whole_drain_time() -> None:
-    scenario = Scenario((CONTROL, TRITON, DATA), drain=25).advance(0)
-    scenario.become_ready(CONTROL, TRITON).become_ready(DATA).advance(0.2)
-    scenario.manager.handle_signal(signal.SIGTERM)
-    scenario.advance(0).advance(24)
-    assert scenario.backend.calls[-1] == ("SIGTERM", DATA)
-    scenario.advance(1.1)
-    assert scenario.backend.calls[-1] == ("kill", DATA)
+    box = PlayedBox((CONTROL, TRITON, DATA)).advance()
+    assert box.manager.rejecting
+    assert not box.become_ready(CONTROL, TRITON).become_ready(DATA).manager.rejecting
+    assert box.exit(DATA, 1).manager.rejecting
 
 
 DEAD_IMPORT = "the model 'm' cannot be loaded: the process of its model.py ended with exit code 3"
 
 
-def wait_for_dead_import(scenario: Scenario) -> Scenario:
-    """Make Triton wait for a stub process that is dead."""
-    scenario.backend.dead_import_error = DEAD_IMPORT
-    return scenario.advance(0)
-
-
-def test_a_start_that_waits_for_a_dead_stub_says_why_and_ends() -> None:
-    scenario = wait_for_dead_import(Scenario().advance(0).become_ready(CONTROL, NGINX))
-    assert scenario.state["reason"] == DEAD_IMPORT
-    assert scenario.manager.shutdown is None
-    scenario.advance(DEAD_IMPORT_GRACE_S)
-    assert scenario.backend.log_messages[-1] == f"{DEAD_IMPORT}. Its last lines are above."
-    assert scenario.shutdown_code == 1
-
-
-def test_a_dead_stub_that_triton_notices_in_time_does_not_end_the_start() -> None:
-    scenario = wait_for_dead_import(Scenario().advance(0).become_ready(CONTROL, NGINX)).advance(
-        DEAD_IMPORT_GRACE_S / 2
-    )
-    scenario.backend.dead_import_error = ""
-    scenario.advance(0.1).advance(DEAD_IMPORT_GRACE_S)
-    assert scenario.manager.shutdown is None
-    assert scenario.state["reason"] == "Triton is loading the models"
+def test_a_start_that_waits_for_a_dead_stub_says_why_and_ends_unless_triton_notices() -> None:
+    for notices in (True, False):
+        box = PlayedBox().advance().become_ready(CONTROL, NGINX)
+        box.dead = DEAD_IMPORT
+        assert (box.advance().reason, box.stop_code) == (DEAD_IMPORT, None)
+        box.advance(DEAD_IMPORT_GRACE_S / 2)
+        if notices:
+            box.dead = ""
+        box.advance(0.1).advance(DEAD_IMPORT_GRACE_S)
+        assert box.stop_code == (None if notices else 1)
+        assert (DEAD_IMPORT in box.reason) is not notices
 
 
 def test_a_model_whose_stub_dies_at_a_restart_is_excluded_without_counting() -> None:
-    scenario = Scenario(max_restarts=0).start_all()
-    scenario.backend.can_exclude = True
-    scenario.manager.children[TRITON].expected_exit = True
-    wait_for_dead_import(scenario.exit(TRITON, -9).advance(1)).advance(DEAD_IMPORT_GRACE_S)
-    assert scenario.backend.calls[-1] == ("kill", TRITON)
-    assert scenario.backend.log_messages[-1] == f"{DEAD_IMPORT}: Triton is started without it"
-    scenario.backend.dead_import_error = ""
-    scenario.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1)
-    assert scenario.manager.ready
+    box = PlayedBox(max_restarts=0).start_all()
+    box.can_exclude = True
+    box.manager.children[TRITON].expected_exit = True
+    box.exit(TRITON, -9).advance(1)
+    box.dead = DEAD_IMPORT
+    assert box.advance().advance(DEAD_IMPORT_GRACE_S).calls[-1] == ("kill", TRITON)
+    assert DEAD_IMPORT in box.logged[-1]
+    box.dead = ""
+    assert box.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1).manager.ready
 
 
 def test_a_replacement_wanted_by_the_control_plane_does_not_count() -> None:
-    scenario = Scenario(max_restarts=0).start_all()
-    scenario.backend.replacement_reason = "16 loads do not end in Triton: it is started again"
-    scenario.advance(1)
-    assert scenario.backend.calls == [("kill", TRITON)]
-    assert scenario.backend.log_messages[-1] == "16 loads do not end in Triton: it is started again"
-    scenario.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1)
-    assert scenario.manager.ready
+    box = PlayedBox(max_restarts=0).start_all()
+    box.replacement = "16 loads do not end in Triton: it is started again"
+    assert box.advance(1).calls == [("kill", TRITON)]
+    assert box.logged[-1] == "16 loads do not end in Triton: it is started again"
+    assert box.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1).manager.ready
