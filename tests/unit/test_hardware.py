@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,9 +45,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("files", GROUPS, ids=["version 2", "version 1"])
-def test_free_memory_includes_the_page_cache_and_killed_processes_are_counted(
-    tmp_path: Path, files: dict[str, str]
-) -> None:
+def test_free_memory_includes_the_page_cache_and_kills_are_counted(tmp_path: Path, files: Any) -> None:
     group = write_group(tmp_path / "group", files)
     assert free_memory([group]) == 27 * MIB
     assert free_memory([tmp_path / "none"]) > 128 * MIB

@@ -60,7 +60,7 @@ def test_the_error_for_a_missing_repository_says_what_to_do(tmp_path: Path, name
 @pytest.mark.parametrize(
     "folder", ["/var/tmp/ä", "/tmp/my files", "/tmp/a;b", "/tmp/a{b", "/tmp/a$b", f"/tmp/{'x' * 90}"]
 )
-def test_a_temporary_folder_that_nginx_or_a_socket_cannot_use_is_replaced(
+def test_a_temporary_folder_that_nginx_cannot_use_is_replaced(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", folder)

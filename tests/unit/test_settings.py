@@ -75,9 +75,7 @@ def test_a_misspelled_setting_is_reported_with_the_right_name_and_other_programs
     assert "TRIREME_LOG_FORMAT" in sentence
 
 
-def test_a_user_whose_home_cannot_be_made_has_a_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_home_has_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "triton-server"))
     assert user_cache() == tmp_path / "home" / "triton-server" / ".cache"
@@ -105,9 +103,7 @@ OWN_CACHE = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--cache-config=local,size=9"}
         {**OWN_CACHE, **CACHE},
     ],
 )
-def test_a_response_cache_that_could_answer_for_another_model_or_twice_is_refused(
-    environment: dict[str, str],
-) -> None:
+def test_a_response_cache_that_could_answer_wrongly_is_refused(environment: dict[str, str]) -> None:
     with pytest.raises(StartError):
         Settings.read(environment)
 

@@ -74,7 +74,7 @@ def assert_same_objects(
 
 
 @pytest.mark.parametrize(("confidence", "iou"), [(0, 0.45), (0.3, 0), (0.3, 1), (0.6, 0.3), (1, 0.9)])
-def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
+def test_suppression_keeps_the_same_objects_as_the_client(
     tmp_path: Path, confidence: float, iou: float
 ) -> None:
     graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", "records")
@@ -109,7 +109,7 @@ def test_a_plan_with_the_operator_keeps_the_same_objects_as_the_client(tmp_path:
 @pytest.mark.parametrize(
     ("tensorrt", "way"), [(None, "operator"), ("10.11.0", "plugin"), ("10.12.0.36", "operator")]
 )
-def test_a_plan_has_the_plugin_only_where_tensorrt_has_not_deprecated_it(
+def test_a_plan_has_the_plugin_until_it_is_deprecated(
     monkeypatch: pytest.MonkeyPatch, tensorrt: str | None, way: str
 ) -> None:
     monkeypatch.setattr(hardware, "tensorrt", lambda: tensorrt)

@@ -75,7 +75,7 @@ def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
         (CONFIG, None, ""),
     ],
 )
-def test_a_wrong_configuration_is_refused_by_its_file_and_what_differs(
+def test_a_wrong_configuration_is_refused_by_what_differs(
     tmp_path: Path, old: str, new: str | None, named: str
 ) -> None:
     path = tmp_path / "model" / "config.pbtxt"

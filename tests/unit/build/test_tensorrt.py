@@ -67,9 +67,7 @@ def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
     assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
 
 
-def test_trtexec_is_found_on_path_and_where_nvidia_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trtexec_is_found_where_nvidia_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [str(folder) for folder in plans.FOLDERS] == ["/usr/src/tensorrt/bin", "/opt/tensorrt/bin"]
     monkeypatch.setattr(plans, "FOLDERS", (tmp_path / "a", tmp_path / "b"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))

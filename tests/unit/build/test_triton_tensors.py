@@ -138,7 +138,7 @@ TENSOR = helper.make_tensor_type_proto
     ],
     ids=["optional", "sequence", "a type that Triton lacks", "an unknown shape"],
 )
-def test_an_input_that_triton_does_not_take_is_refused_by_its_name(
+def test_an_input_that_triton_does_not_take_is_refused(
     tmp_path: Path, kind: onnx.TypeProto, named: str
 ) -> None:
     given, taken = helper.make_value_info("x", kind), helper.make_value_info("y", kind)

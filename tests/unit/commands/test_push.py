@@ -19,9 +19,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_terminal_shows_both_versions_until_the_canary_ends_and_ctrl_c_leaves_it(
-    monkeypatch: pytest.MonkeyPatch, ends: bool
-) -> None:
+def test_a_terminal_shows_both_versions_until_the_end(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
     canary: dict[str, Any] = {
         "version_id": "new",
         "percent": 10,

@@ -140,7 +140,7 @@ def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(guard: 
     assert guard.shared.refusal("resnet") == REPORTED
 
 
-def test_without_a_heartbeat_only_identified_answers_are_delivered(
+def test_without_a_heartbeat_only_identified_answers_count(
     guard: AnswerGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_guard, "HEARTBEAT_TIMEOUT_S", 0.05)
@@ -168,7 +168,7 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard.confirm(ticket)
 
 
-def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
+def test_a_model_hangs_since_the_first_of_its_requests_began(
     tmp_path: Path, shared: SharedGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_timeout_s = 1000.0

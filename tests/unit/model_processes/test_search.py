@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,7 @@ SCRIPT = "/run/models/cat/1/model.py"
         ([""], "", "", False),
     ],
 )
-def test_the_command_line_names_model_and_instance(
-    arguments: list[str], model: str, instance: str, serves: bool
-) -> None:
+def test_a_command_line_names_its_model(arguments: Any, model: str, instance: str, serves: bool) -> None:
     process = ModelProcess(7, 1.0)
     process.identify(arguments, REPOSITORY)
     assert (process.model, process.instance, process.serves) == (model, instance, serves)

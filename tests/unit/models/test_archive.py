@@ -78,7 +78,7 @@ def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: Arch
 @pytest.mark.parametrize(
     ("models", "script"), [({}, "def model_fn(model_dir): ...\n"), ({"a": MODEL}, "-" * 500_000 + "1")]
 )
-def test_a_toolkit_script_is_a_client_that_needs_no_model_and_fails_only_when_it_is_loaded(
+def test_a_toolkit_script_is_a_client_that_needs_no_model(
     platform: ArchiveFolder, models: dict[str, object], script: str
 ) -> None:
     archive = read_archive(platform, platform.write_nested("hash", models, inference=script))
@@ -111,9 +111,7 @@ REFUSED: dict[str, tuple[str, str | None, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_archive_that_cannot_be_served_is_refused_and_the_file_named(
-    platform: ArchiveFolder, name: str
-) -> None:
+def test_an_archive_that_cannot_be_served_is_refused_by_its_file(platform: ArchiveFolder, name: str) -> None:
     url = platform.write_flat("hash")
     path, text, named = REFUSED[name]
     file = Path(url) / path
@@ -134,9 +132,7 @@ def test_only_a_folder_below_the_archive_folder_is_accepted(platform: ArchiveFol
         read_archive(platform, url.format(home=platform.home))
 
 
-def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
-    platform: ArchiveFolder, tmp_path: Path
-) -> None:
+def test_only_a_link_out_of_the_archive_folder_is_refused(platform: ArchiveFolder, tmp_path: Path) -> None:
     platform.write_flat("hash")
     (platform.home / "link_out").symlink_to(tmp_path)
     with pytest.raises(BadInput):
@@ -164,7 +160,7 @@ def test_a_folder_that_triton_accepts_or_ignores_is_not_refused(platform: Archiv
     ("lines", "versions"),
     [("instance_group { count: 17 } instance_group { count: 16 }", 1), ("instance_group { count: 7 }", 5)],
 )
-def test_the_instances_of_all_versions_together_are_limited(
+def test_the_instances_of_all_versions_are_limited(
     platform: ArchiveFolder, lines: str, versions: int
 ) -> None:
     url = Path(platform.write_flat("hash"))
@@ -184,7 +180,7 @@ def staging(tmp_path: Path) -> Staging:
     return Staging(tmp_path / "repository", tmp_path / "views")
 
 
-def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
+def test_a_configuration_with_its_name_is_copied_unchanged(
     staging: Staging, platform: ArchiveFolder, tmp_path: Path
 ) -> None:
     file = Path(platform.write_flat("flat")) / "config.pbtxt"
@@ -193,9 +189,7 @@ def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
     assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == file.read_text()
 
 
-def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
-    staging: Staging, platform: ArchiveFolder
-) -> None:
+def test_a_client_finds_its_models_by_either_name(staging: Staging, platform: ArchiveFolder) -> None:
     flat = Path(platform.write_flat("flat"))
     (flat / "config.pbtxt").write_text('name: "resnet"\n' + (flat / "config.pbtxt").read_text())
     view = staging.create_view(Archive.read(flat, flat), "id")
@@ -203,7 +197,7 @@ def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
     assert (view / "resnet" / "1" / "model.py").is_file()
 
 
-def test_a_model_whose_files_are_gone_is_not_complete(
+def test_a_model_without_its_files_is_not_complete(
     staging: Staging, platform: ArchiveFolder, tmp_path: Path
 ) -> None:
     archive = read_archive(platform, platform.write_nested("hash", {"a": MODEL, "all": chain_config("a")}))

@@ -168,9 +168,7 @@ class HangingTriton(RecordingControl):
         raise DeadlinePassed("it takes too long")
 
 
-def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_removed(
-    setup: LoaderSetup,
-) -> None:
+def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_removed(setup: LoaderSetup) -> None:
     setup.triton = HangingTriton()
     loader = setup.loader()
     with pytest.raises(DeadlinePassed):
@@ -182,7 +180,7 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_rem
 
 
 @pytest.mark.parametrize("kind", ["gone", "file", "loop"])
-def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
+def test_an_archive_replaced_while_it_is_read_is_a_400(
     setup: LoaderSetup, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = setup.platform.write_nested("one", ENSEMBLE)

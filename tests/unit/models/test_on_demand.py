@@ -106,9 +106,7 @@ def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
         Setup(tmp_path).models.ask(name)
 
 
-def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_s3_is_away_the_list_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, is_over = list[str](), threading.Event()
 
     def fail_slowly(*arguments: str) -> str:

@@ -69,9 +69,7 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
             assert is_idle, identity
 
 
-def test_a_client_that_asks_for_a_model_which_is_not_served_does_not_wait_for_its_own_check(
-    tmp_path: Path,
-) -> None:
+def test_a_client_that_asks_for_an_unserved_model_does_not_wait_for_its_own_check(tmp_path: Path) -> None:
     loader = VersionLoader(LoadRecords(tmp_path / "models.json"))
     models = Models(loader)
     unchecked: Any = None  # nobody may ask it anything

@@ -125,9 +125,7 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
 
 
-def test_an_answer_that_a_worker_is_still_writing_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_written_answer_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions, loader = make(tmp_path)
     change(tmp_path)
     versions.update("cats")

@@ -63,9 +63,7 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(models: LiveModels
 
 
 @pytest.mark.parametrize("indentation", ["    def setup(self):\n        ", ""], ids=["in setup", "in module"])
-def test_a_client_that_tries_to_exit_is_broken_until_the_next_change(
-    indentation: str, models: LiveModels
-) -> None:
+def test_a_client_that_exits_is_broken_until_the_next_change(indentation: str, models: LiveModels) -> None:
     models.change(f"{HELLO}{indentation}raise SystemExit(3)\n")
     with pytest.raises(ClientFailed):
         models.infer()

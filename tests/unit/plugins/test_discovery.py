@@ -106,9 +106,7 @@ def test_a_client_that_cannot_load_stops_the_start_unless_such_are_skipped(tmp_p
     ],
     ids=["two clients", "a built-in client's name", "another client's name"],
 )
-def test_a_name_that_is_taken_stops_the_start(
-    tmp_path: Path, texts: dict[str, str], named: tuple[str, ...]
-) -> None:
+def test_a_name_that_is_taken_stops_the_start(tmp_path: Path, texts: Any, named: tuple[str, ...]) -> None:
     for word, (folder, text) in enumerate(texts.items()):
         write_client(tmp_path, folder, text, words=f"WORD = {word}")
     with pytest.raises(NameTaken) as caught:
@@ -180,9 +178,7 @@ def test_tensors_that_differ_from_the_served_model_are_reported(x: Any, y: Any, 
     assert all(str(named) in sentence for sentence in found)
 
 
-def test_a_toolkit_script_is_the_default_beside_clients_and_its_modules_are_not_clients(
-    tmp_path: Path,
-) -> None:
+def test_a_script_is_the_default_beside_clients_and_its_modules_are_none(tmp_path: Path) -> None:
     code = tmp_path / "code"
     write_client(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT)

@@ -79,9 +79,7 @@ def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: Ch
     assert models.known("late_client")
 
 
-def test_what_a_reload_finds_is_kept_while_a_late_client_is_checked(
-    tmp_path: Path, triton: ChangingTriton
-) -> None:
+def test_a_reload_is_kept_while_a_late_client_is_checked(tmp_path: Path, triton: ChangingTriton) -> None:
     loader = FoundLoader(build(tmp_path, triton))
     found_anew = Found({})
 

@@ -47,7 +47,7 @@ def find(
         ("615.65", OPEN, False),
     ],
 )
-def test_libraries_come_first_if_the_driver_is_older(
+def test_libraries_come_first_before_an_older_driver(
     tmp_path: Path, form: str, driver: str, is_old: bool
 ) -> None:
     found = find(tmp_path, driver, "580.95.05", form)
@@ -100,9 +100,7 @@ def test_gpus_are_too_old_if_none_is_new_enough_for_cuda_or_tensorrt(
     assert bool(sentence) == is_refused
 
 
-def test_a_start_refuses_gpus_that_are_too_old_unless_it_may_use_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_start_refuses_gpus_that_are_too_old_if_it_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
     gpu_driver.check_gpus("12.9.1")

@@ -44,7 +44,7 @@ def model(folder: Path, name: str, config: str) -> None:
         (f"{inputs('3')} {OUTPUT} model_transaction_policy {{ decoupled: true }}", True),
     ],
 )
-def test_a_model_whose_requests_may_have_one_key_is_refused(
+def test_a_model_whose_requests_may_share_a_key_is_refused(
     tmp_path: Path, config: str, refused: bool
 ) -> None:
     model(tmp_path, "m", config)

@@ -192,9 +192,7 @@ GPU_LEVELS = ["warning", "info", "error", "warning", "info", "error", "warning",
 @pytest.mark.parametrize(
     ("has_gpu", "levels"), [(True, GPU_LEVELS), (False, ["info", *["debug"] * len(NO_GPU_LINES), "error"])]
 )
-def test_lines_about_a_missing_gpu_are_errors_only_where_there_is_one(
-    has_gpu: bool, levels: list[str]
-) -> None:
+def test_lines_about_a_missing_gpu_are_errors_only_with_one(has_gpu: bool, levels: list[str]) -> None:
     written: list[Members] = []
     lines = GpuLines(written.append, has_gpu)
     for line in (*NO_GPU_LINES, MODEL_ERROR):
@@ -237,7 +235,7 @@ def test_a_large_log_file_is_rotated_and_the_previous_one_kept(log: LogFile, tmp
     assert (tmp_path / "a" / "log").read_bytes() == b"line 8\n"
 
 
-def test_on_a_full_disk_lines_are_lost_and_counted(
+def test_a_full_disk_loses_lines_and_counts(
     log: LogFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write

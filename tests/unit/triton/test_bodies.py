@@ -93,9 +93,7 @@ WRONG: list[tuple[bytes, dict[str, str], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("body", "headers", "error"), WRONG)
-def test_a_body_that_its_headers_do_not_describe_is_refused(
-    body: bytes, headers: dict[str, str], error: type[Exception]
-) -> None:
+def test_a_body_unlike_its_headers_is_refused(body: bytes, headers: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         check_json(body, headers, MAX_BODY_BYTES)
 
@@ -159,9 +157,7 @@ def test_truth_values_and_texts_are_what_they_are() -> None:
         ([0, 3], ["[]"], ["[1]"]),
     ],
 )
-def test_values_are_flat_or_nested_and_of_the_shapes_number(
-    shape: list[int], taken: list[str], wrong: list[str]
-) -> None:
+def test_values_are_flat_or_nested_and_as_many(shape: list[int], taken: list[str], wrong: list[str]) -> None:
     for data in taken:
         check(body("INT32", data, shape))
     for data in wrong:

@@ -42,9 +42,7 @@ def test_a_package_that_only_the_box_has_is_found(folders: tuple[Path, Path]) ->
     assert importlib.metadata.version("engine_of_box") == "1.0"
 
 
-def test_a_models_own_package_is_found_first_though_its_folder_is_added_later(
-    folders: tuple[Path, Path],
-) -> None:
+def test_a_models_own_package_is_found_first_though_it_is_added_later(folders: tuple[Path, Path]) -> None:
     write_package(folders[0], "engine_of_both", "1.0")
     write_package(folders[1], "engine_of_both", "2.0")
     (folders[1] / "engine_of_both" / "part.py").unlink()

@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import (
-    CallerGone,
-    DeadlinePassed,
-    Interrupted,
-    ModelCrashed,
-    NotReady,
-    Refused,
-    TriremeError,
-    Unavailable,
-)
+from sm.errors import CallerGone, DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
 from sm.invocation import Invocation, Patience, Suspicion, Ticket
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
@@ -48,15 +39,14 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(tmp_path)
 
 
+def stall(shared: SharedGeneration, crashed: bool = False) -> None:
+    """What the supervisor and the control plane do when the model's process does not answer."""
+    shared.take_out("m", now(), crashed=crashed)
+    shared.admit("m", shared.out_since("m"))
+
+
 def crash(shared: SharedGeneration) -> None:
-    """What the supervisor and the control plane do when the model's process dies."""
-    shared.take_out("m", now(), crashed=True)
-    shared.admit("m", shared.out_since("m"))
-
-
-def stall(shared: SharedGeneration) -> None:
-    shared.take_out("m", now())
-    shared.admit("m", shared.out_since("m"))
+    stall(shared, crashed=True)
 
 
 def lose(shared: SharedGeneration) -> None:
@@ -79,7 +69,7 @@ def end_triton(shared: SharedGeneration) -> None:
 class Call:
     """A call of the model ``m`` that fails so often in a way, and then succeeds."""
 
-    def __init__(self, *failures: Callable[[], None] | TriremeError) -> None:
+    def __init__(self, *failures: Callable[[], None] | Exception) -> None:
         self.failures, self.sent, self.alone = list(failures), 0, list[str | None]()
 
     def __call__(self, ticket: Ticket) -> str:
@@ -88,7 +78,7 @@ class Call:
         if not self.failures:
             return "answer"
         failure = self.failures.pop(0)
-        if isinstance(failure, TriremeError):
+        if isinstance(failure, Exception):
             raise failure
         failure()
         raise Interrupted("the process is gone")
@@ -125,36 +115,27 @@ def test_what_changes_later_answers_is_sent_once(setup: Setup, reason: str, fail
 
 
 @pytest.mark.parametrize(
-    ("triton", "seconds", "change", "raised", "said"),
+    ("triton", "seconds", "change", "raised"),
     [
-        (STARTS_AGAIN, 5.0, {"at": 0.1}, DeadlinePassed, "Triton is not there"),
-        (STARTS_AGAIN, 0.1, {}, Unavailable, "Triton is not there"),
-        (STARTS_AGAIN, 5.0, {"is_disconnected": lambda: True}, CallerGone, ""),
-        (STOPPED, 5.0, {}, Unavailable, "stopping"),
+        (STARTS_AGAIN, 5.0, {"at": 0.1}, DeadlinePassed),
+        (STARTS_AGAIN, 0.1, {}, Unavailable),
+        (STARTS_AGAIN, 5.0, {"is_disconnected": lambda: True}, CallerGone),
+        (STOPPED, 5.0, {}, Unavailable),
     ],
     ids=["with the request", "after the longest time", "when the caller hangs up", "when the box stops"],
 )
-def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
-    setup: Setup,
-    triton: Any,
-    seconds: float,
-    change: dict[str, Any],
-    raised: type[Exception],
-    said: str,
-) -> None:
+def test_a_wait_ends(setup: Setup, triton: Any, seconds: float, change: Any, raised: type[Exception]) -> None:
     setup.shared.triton = triton
     for name, value in change.items():
         setattr(setup.deadline, name, time.monotonic() + value if name == "at" else value)
-    with pytest.raises(raised) as caught:
+    with pytest.raises(raised):
         setup.run(Call(NotReady("Triton is not there")), seconds=seconds)
-    assert said in str(caught.value)
 
 
 def test_without_an_invocation_nothing_waits(setup: Setup) -> None:
     setup.request = None
-    call = Call(NotReady("Triton is not there"))
     with pytest.raises(NotReady):
-        setup.run(call)
+        setup.run(call := Call(NotReady("Triton is not there")))
     assert call.sent == 1
 
 
@@ -166,16 +147,12 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(setup: Setup) -> 
 
 
 @pytest.mark.parametrize(("happen", "sent"), [(crash, 2), (end_triton, 3)], ids=["a process", "Triton"])
-def test_a_call_under_which_a_process_keeps_dying_ends(
-    setup: Setup, happen: Callable[[SharedGeneration], None], sent: int
-) -> None:
+def test_a_call_under_which_a_process_keeps_dying_ends(setup: Setup, happen: Any, sent: int) -> None:
     call = times(5, happen, setup.shared)
     with pytest.raises(ModelCrashed):
         setup.run(call)
     assert call.sent == sent
-
-
-def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(setup: Setup) -> None:
+    # One that was stopped was not crashed by its calls.
     assert setup.run(times(4, stall, setup.shared)) == "answer"
 
 
@@ -264,13 +241,13 @@ def test_waits_side_by_side_count_once(setup: Setup) -> None:
 
 
 def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(setup: Setup) -> None:
-    calls = setup.calls()
-    assert not calls.may_make_again(setup.deadline), "no answer of a Python model is in it"
-    setup.deadline.tickets.add(calls.guard.admit("m"))
-    assert calls.may_make_again(setup.deadline)
-    assert not setup.calls(state=True).may_make_again(setup.deadline)
-    assert not setup.calls(seconds=0.0).may_make_again(setup.deadline)
-    setup.deadline.session = object()
-    assert not calls.may_make_again(setup.deadline)
-    setup.deadline.session, setup.deadline.repeatable = None, False
-    assert not calls.may_make_again(setup.deadline)
+    calls, request = setup.calls(), setup.deadline
+    assert not calls.may_make_again(request), "no answer of a Python model is in it"
+    request.tickets.add(calls.guard.admit("m"))
+    assert calls.may_make_again(request)
+    assert not setup.calls(state=True).may_make_again(request)
+    assert not setup.calls(seconds=0.0).may_make_again(request)
+    request.session = object()
+    assert not calls.may_make_again(request)
+    request.session, request.repeatable = None, False
+    assert not calls.may_make_again(request)

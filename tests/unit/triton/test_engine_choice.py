@@ -46,28 +46,23 @@ def test_a_processor_tries_what_it_has_instructions_for(
 
 
 @pytest.mark.parametrize(
-    ("measured", "expected"),
+    ("wanted", "measured", "expected"),
     [
-        (("openvino fp32", "openvino bf16", "onnxruntime fp32"), [OV_FP32, OV_BF16, FP32]),
-        (("onnxruntime fp32", "openvino bf16"), [FP32]),
-        (("a later version's", "openvino bf16"), [OV_BF16, FP32]),
+        # The manifest's order comes first.
+        (Wanted(), ("openvino fp32", "openvino bf16", "onnxruntime fp32"), [OV_FP32, OV_BF16, FP32]),
+        (Wanted(), ("onnxruntime fp32", "openvino bf16"), [FP32]),
+        (Wanted(), ("a later version's", "openvino bf16"), [OV_BF16, FP32]),
+        # The configuration narrows them.
+        (Wanted(precision="fp32"), (), [FP32]),
+        (Wanted(engine="openvino"), (), [OV_BF16, OV_FP32, FP32]),
+        (Wanted(engine="openvino", precision="fp32"), (), [OV_FP32, FP32]),
+        (Wanted(precision="bf16"), (), [OV_BF16, FP32]),
     ],
 )
-def test_the_manifests_order_comes_first(measured: tuple[str, ...], expected: list[Candidate]) -> None:
-    assert engines.candidates(Wanted(), ZEN5, BOTH, "x86_64", measured=measured) == expected
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (Wanted(precision="fp32"), [FP32]),
-        (Wanted(engine="openvino"), [OV_BF16, OV_FP32, FP32]),
-        (Wanted(engine="openvino", precision="fp32"), [OV_FP32, FP32]),
-        (Wanted(precision="bf16"), [OV_BF16, FP32]),
-    ],
-)
-def test_the_configuration_narrows_them(wanted: Wanted, expected: list[Candidate]) -> None:
-    assert engines.candidates(wanted, ZEN5, BOTH, "x86_64") == expected
+def test_the_manifest_orders_the_candidates_and_the_configuration_narrows_them(
+    wanted: Wanted, measured: tuple[str, ...], expected: list[Candidate]
+) -> None:
+    assert engines.candidates(wanted, ZEN5, BOTH, "x86_64", measured=measured) == expected
 
 
 def test_the_setting_overrides_the_configuration_which_says_whether_triton_makes_batches() -> None:
@@ -87,55 +82,59 @@ def test_the_flags_are_those_of_the_kernel(tmp_path: Path) -> None:
     assert engines.processor_flags(tmp_path / "none") == frozenset()
 
 
-def test_labels_keep_their_order_and_scores_within_the_tolerance() -> None:
-    known = golden("logits", numbers(19.0, 3.0, 11.0, 8.0), "labels")
-    assert known.compare(0, {"logits": numbers(19.1, -7.0, 11.0, 8.0)}, 0.01) == pytest.approx(
-        0.1 / 19, rel=1e-3
-    )
-    # A score, the best labels, and their order differ.
-    for wrong in ((19.5, 3.0, 11.0, 8.0), (19.0, 8.1, 11.0, 8.0), (10.9, 3.0, 11.0, 8.0)):
+LABELS = golden("y", numbers(19.0, 3.0, 11.0, 8.0), "labels")
+NEARLY_EQUAL = golden("y", numbers(0.5, 0.201, 0.2, 0.1), "labels")
+ROWS = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
+BOXES = golden("y", ROWS, "boxes")
+MOVED = np.array([[0.2] * 4 + [0.004, 0]] * 2 + [[0] * 6], np.float32)
+IDS, SCORES = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
+WORDS = replace(golden("y", IDS, "words", scores=SCORES), scores="scores")
+RANGE = np.linspace(-1, 1, 200, dtype=np.float32)[None]
+VALUES = golden("y", RANGE)
+
+
+def changed(array: np.ndarray[Any, Any], place: Any, value: float) -> np.ndarray[Any, Any]:
+    copy = array.copy()
+    copy[place] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("known", "answer", "scores", "difference"),
+    [
+        # Labels keep their order and scores within the tolerance; those with nearly the same score may swap.
+        (LABELS, numbers(19.1, -7.0, 11.0, 8.0), None, 0.1 / 19),
+        (LABELS, numbers(19.5, 3.0, 11.0, 8.0), None, None),
+        (LABELS, numbers(19.0, 8.1, 11.0, 8.0), None, None),
+        (LABELS, numbers(10.9, 3.0, 11.0, 8.0), None, None),
+        (NEARLY_EQUAL, numbers(0.5, 0.2, 0.201, 0.1), None, 0.001),
+        # Boxes are matched by class and place.
+        (BOXES, (ROWS + MOVED)[:, [1, 0, 2]], None, 0.004),
+        (BOXES, changed(ROWS, (0, 1, 4), 0), None, None),
+        (BOXES, changed(ROWS, (0, 1, 5), 3), None, None),
+        (BOXES, ROWS + np.array([30, 30, 0, 0, 0, 0], np.float32), None, None),
+        # Words are the same but for the last ones, and their probabilities close.
+        (WORDS, changed(IDS, (..., 5), 99), SCORES + np.float32(0.01), 0.00402),
+        (WORDS, IDS + 1, SCORES, None),
+        (WORDS, IDS, SCORES + np.float32(0.05), None),
+        # Other outputs are compared with their range, and whole numbers are equal.
+        (VALUES, changed(RANGE, (0, 3), RANGE[0, 3] + 0.04), None, 0.04),
+        (VALUES, changed(RANGE, (0, 3), RANGE[0, 3] + 0.06), None, None),
+        (VALUES, RANGE + np.float32(0.02), None, None),
+        (VALUES, RANGE * np.float32(np.nan), None, None),
+        (VALUES, RANGE.astype(np.float64), None, None),
+        (golden("y", np.array([[1, 2]])), np.array([[1, 3]]), None, None),
+    ],
+)
+def test_an_answer_is_compared_as_its_kind_asks(
+    known: Golden, answer: Any, scores: Any, difference: float | None
+) -> None:
+    outputs = {"y": answer} if scores is None else {"y": answer, "scores": scores}
+    if difference is None:
         with pytest.raises(Mismatch):
-            known.compare(0, {"logits": numbers(*wrong)}, 0.01)
-    # Labels with nearly the same score may swap.
-    known = golden("probs", numbers(0.5, 0.201, 0.2, 0.1), "labels")
-    assert known.compare(0, {"probs": numbers(0.5, 0.2, 0.201, 0.1)}, 0.01) < 0.01
-
-
-def test_boxes_are_matched_by_class_and_place() -> None:
-    rows = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
-    moved, lost, other = rows.copy(), rows.copy(), rows.copy()
-    moved[0, :, :5] += [[0.2, 0.2, 0.2, 0.2, 0.004]] * 2 + [[0] * 5]
-    lost[0, 1, 4], other[0, 1, 5] = 0, 3
-    known = golden("objects", rows, "boxes")
-    assert known.compare(0, {"objects": moved[:, [1, 0, 2]]}, 0.01) == pytest.approx(0.004, rel=1e-3)
-    for wrong in (lost, other, rows + np.array([30, 30, 0, 0, 0, 0], np.float32)):
-        with pytest.raises(Mismatch):
-            known.compare(0, {"objects": wrong}, 0.01)
-
-
-def test_words_are_the_same_and_their_probabilities_close() -> None:
-    ids, scores = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
-    known = replace(golden("ids", ids, "words", scores=scores), scores="scores")
-    tail = ids.copy()
-    tail[..., 5] = 99
-    assert known.compare(0, {"ids": tail, "scores": scores + np.float32(0.01)}, 0.01) < 0.01
-    for wrong_ids, wrong_scores in ((ids + 1, scores), (ids, scores + np.float32(0.05))):
-        with pytest.raises(Mismatch):
-            known.compare(0, {"ids": wrong_ids, "scores": wrong_scores}, 0.01)
-
-
-def test_other_outputs_are_compared_with_their_range() -> None:
-    values = np.linspace(-1, 1, 200, dtype=np.float32)[None]
-    known = golden("y", values)
-    bump = values.copy()
-    bump[0, 3] += 0.04
-    assert known.compare(0, {"y": bump}, 0.01) == pytest.approx(0.04, rel=1e-3)
-    bump[0, 3] += 0.02
-    for wrong in (bump, values + np.float32(0.02), values * np.float32(np.nan), values.astype(np.float64)):
-        with pytest.raises(Mismatch):
-            known.compare(0, {"y": wrong}, 0.01)
-    with pytest.raises(Mismatch):  # whole numbers have to be equal
-        golden("y", np.array([[1, 2]])).compare(0, {"y": np.array([[1, 3]])}, 0.01)
+            known.compare(0, outputs, 0.01)
+    else:
+        assert known.compare(0, outputs, 0.01) == pytest.approx(difference, rel=1e-3)
 
 
 def test_the_file_keeps_everything(tmp_path: Path) -> None:
@@ -178,14 +177,6 @@ def chooser(
     return played
 
 
-def test_the_first_within_the_tolerance_is_taken(version: Path) -> None:
-    played = chooser(version, {OV_BF16: GOOD})
-    choice = played.choose()
-    assert (choice.candidate, choice.difference, choice.lacks) == (OV_BF16, 0.004, False)
-    assert "avx512_bf16" in choice.why
-    assert played.tried == [OV_BF16]
-
-
 FAULTY = {"fault": "logits differs by 3.0 %"}
 OV_FIRST = json.dumps({"engines": ["openvino fp32", "openvino bf16", "onnxruntime fp32"]})
 
@@ -223,7 +214,12 @@ def test_the_choice_follows_results_wishes_and_the_manifests_order(
     assert len(choice.faults) == (FAULTY in results.values())
 
 
-def test_without_golden_data_it_is_fp32_and_something_lacks(version: Path) -> None:
+def test_the_first_within_the_tolerance_is_taken_and_without_golden_data_fp32(version: Path) -> None:
+    played = chooser(version, {OV_BF16: GOOD})
+    choice = played.choose()
+    assert (choice.candidate, choice.difference, choice.lacks) == (OV_BF16, 0.004, False)
+    assert "avx512_bf16" in choice.why
+    assert played.tried == [OV_BF16]
     (version / GOLDEN).unlink()
     choice = chooser(version, {}).choose()
     assert (choice.candidate, choice.lacks) == (FP32, True)
@@ -252,9 +248,7 @@ def test_what_may_come_from_other_work_on_the_machine_is_tried_again(version: Pa
         (GOLDEN, b"", {}),
     ],
 )
-def test_what_it_depends_on_makes_it_choose_anew(
-    version: Path, file: str, content: bytes, options: dict[str, Any]
-) -> None:
+def test_a_change_makes_it_choose_anew(version: Path, file: str, content: bytes, options: Any) -> None:
     chooser(version, {OV_BF16: GOOD}).choose()
     if file == GOLDEN:
         golden("y", numbers(2)).write(version / GOLDEN)

@@ -29,8 +29,6 @@ OTHERS = [
         (["encoder_model.onnx", "model.safetensors"], ["model.safetensors"]),
     ],
 )
-def test_one_variant_of_a_graph_is_fetched_with_its_weights(
-    present: list[str], chosen: list[str] | None
-) -> None:
+def test_one_variant_of_a_graph_is_fetched(present: list[str], chosen: list[str] | None) -> None:
     names = [*DESCRIPTIONS, *OTHERS, *present]
     assert checkpoint_files(names) == [*DESCRIPTIONS, *(present if chosen is None else chosen)]

@@ -25,9 +25,7 @@ from sm.settings import Settings
         ("def broken(:", True),
     ],
 )
-def test_a_file_is_a_toolkit_script_unless_it_defines_a_client_or_only_classes(
-    tmp_path: Path, text: str, expected: bool
-) -> None:
+def test_a_file_is_a_toolkit_script_unless_it_has_a_client(tmp_path: Path, text: str, expected: bool) -> None:
     (tmp_path / "inference.py").write_text(f"raise AssertionError('the script was run')\n{text}\n")
     assert is_script(tmp_path / "inference.py") is expected
     assert CodeFolder(tmp_path).script == (tmp_path / "inference.py" if expected else None)

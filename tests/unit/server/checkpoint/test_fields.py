@@ -75,9 +75,7 @@ def fields_of_sound() -> Collection[str]:
         ),
     ],
 )
-def test_every_field_of_transformers_is_in_the_table(
-    read: Callable[[], Collection[str]], table: Collection[str]
-) -> None:
+def test_every_field_of_transformers_is_in_the_table(read: Any, table: Collection[str]) -> None:
     found = set(read())
     assert len(found) > 5
     assert found <= set(table)
@@ -97,7 +95,7 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
     assert found - others <= OFFSET_POSITIONS
 
 
-def test_the_obeyed_fields_of_the_configuration_are_those_that_the_code_reads(
+def test_the_obeyed_fields_are_those_that_the_code_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: set[str] = set()
@@ -172,9 +170,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         ("pictures", {"image_processor_type": "CLIPImageProcessor", "resample": 9}, "preprocessor_config.json"),
     ],
 )  # fmt: skip
-def test_what_is_not_done_is_refused_by_its_field(
-    tmp_path: Path, file: str, fields: dict[str, Any], named: str
-) -> None:
+def test_what_is_not_done_is_refused(tmp_path: Path, file: str, fields: dict[str, Any], named: str) -> None:
     (tmp_path / ("preprocessor_config.json" if file == "pictures" else file)).write_text(json.dumps(fields))
     with pytest.raises(CommandError, match=named):
         READERS[file](tmp_path)

@@ -47,9 +47,7 @@ SIZES = ((241, 160), (64, 97))
 
 
 @pytest.mark.parametrize(("name", "fields"), CONFIGURATIONS)
-def test_a_picture_becomes_what_transformers_makes_of_it(
-    tmp_path: Path, name: str, fields: dict[str, Any]
-) -> None:
+def test_a_picture_becomes_what_transformers_makes_of_it(tmp_path: Path, name: str, fields: Any) -> None:
     config = {"image_processor_type": f"{name}ImageProcessor", **fields}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     steps = PictureSteps.model_validate_json(json.dumps(picture_steps(tmp_path, {})))
@@ -70,7 +68,7 @@ def test_a_picture_becomes_what_transformers_makes_of_it(
         ({}, {"model_type": "vit"}, "RGB"),
     ],
 )
-def test_a_class_has_an_older_name_or_is_that_of_the_model(
+def test_a_class_may_have_an_older_name_or_none(
     tmp_path: Path, fields: Any, config: Any, channels: str
 ) -> None:
     described = {"size": {"shortest_edge": 32}, "crop_size": 32, **fields}

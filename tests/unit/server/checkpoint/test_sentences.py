@@ -115,9 +115,7 @@ def test_a_prompts_tokens_may_be_left_out_of_the_pooling(tmp_path: Path) -> None
         (("Pooling",), "custom_st", "custom_st"),
     ],
 )
-def test_a_module_that_is_not_applied_is_refused(
-    tmp_path: Path, kinds: Any, package: str, field: str
-) -> None:
+def test_a_module_not_applied_is_refused(tmp_path: Path, kinds: Any, package: str, field: str) -> None:
     with pytest.raises(CommandError, match=field):
         sentences(write_modules(tmp_path / "model", *kinds, package=package))
 
@@ -133,9 +131,7 @@ def test_a_module_that_is_not_applied_is_refused(
         ("1_Pooling/config.json", "pooling_mode", "attention"),
     ],
 )
-def test_what_is_not_applied_is_refused_by_its_field(
-    tmp_path: Path, file: str, field: str, value: Any
-) -> None:
+def test_a_field_not_applied_is_refused(tmp_path: Path, file: str, field: str, value: Any) -> None:
     folder = write_modules(tmp_path / "model", "Pooling")
     (folder / file).write_text(json.dumps({field: value}))
     with pytest.raises(CommandError, match=field):

@@ -54,9 +54,7 @@ FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
         ({**FAST, "added_tokens_decoder": {"15": {"content": "<new>", "special": True}}}, {}),
     ],
 )
-def test_a_batch_of_texts_is_what_transformers_makes_of_it(
-    tmp_path: Path, described: dict[str, Any], special: dict[str, str]
-) -> None:
+def test_a_batch_is_what_transformers_makes_of_it(tmp_path: Path, described: Any, special: Any) -> None:
     write_tokenizer(tmp_path, bert=described["tokenizer_class"] == "BertTokenizer")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
@@ -102,9 +100,7 @@ def test_what_a_tokenizer_cannot_do_is_refused(tmp_path: Path, described: dict[s
         ({"model_type": "bert"}, None),
     ],
 )
-def test_a_text_has_as_many_tokens_as_the_model_has_positions(
-    tmp_path: Path, config: dict[str, Any], expected: int | None
-) -> None:
+def test_a_text_has_as_many_tokens_as_positions(tmp_path: Path, config: Any, expected: int | None) -> None:
     assert max_length(tmp_path, config).get("max_length") == expected
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 30}')
     assert max_length(tmp_path, config) == {"max_length": 30}

@@ -56,9 +56,7 @@ def test_files_may_be_replaced_one_after_the_other(setup: WatchedCertificate) ->
     assert (setup.reloads, setup.log_levels) == (1, ["info"])
 
 
-def test_invalid_files_are_reported_once_and_again_after_the_next_valid_ones(
-    setup: WatchedCertificate,
-) -> None:
+def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: WatchedCertificate) -> None:
     valid = setup.files[0].read_bytes()
     for _ in range(2):
         setup.files[0].write_text("garbage")
@@ -69,9 +67,7 @@ def test_invalid_files_are_reported_once_and_again_after_the_next_valid_ones(
     assert (setup.reloads, setup.log_levels) == (0, ["warning", "warning"])
 
 
-def test_new_files_for_which_the_disk_has_no_room_are_reloaded_when_it_has(
-    setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_delays_the_reload(setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -62,9 +62,7 @@ def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -
 
 
 @pytest.mark.parametrize("is_example", [True, False], ids=["an example's copy", "a client of its name"])
-def test_an_example_has_its_own_command_wherever_its_files_were_copied(
-    box: Box, tmp_path: Path, is_example: bool
-) -> None:
+def test_a_copied_example_has_its_own_command(box: Box, tmp_path: Path, is_example: bool) -> None:
     sample = HERE / "examples/t5_translate/repository/code/t5_translate/sample/payload.json"
     copied = tmp_path / "payload.json"
     copied.write_text(sample.read_text() if is_example else '{"text": "other"}')

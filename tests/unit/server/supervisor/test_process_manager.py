@@ -165,7 +165,7 @@ def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
     ("name", "ready", "named"),
     [(TRITON, False, "Triton"), (DATA, False, "router"), (NGINX, True, ""), (CONTROL, True, "")],
 )
-def test_a_child_that_ends_is_reported_at_once_and_restarted_after_the_back_off(
+def test_a_child_that_ends_is_reported_and_restarted_after_the_back_off(
     name: str, ready: bool, named: str
 ) -> None:
     box = PlayedBox().start_all().exit(name, -9)
@@ -227,9 +227,7 @@ def test_exits_of_more_than_five_minutes_ago_do_not_count() -> None:
 @pytest.mark.parametrize("status", [3, 4])
 @pytest.mark.parametrize("sentence", ["", "clients/a/client.py: line 1: no."])
 @pytest.mark.parametrize("tries", [1, 2])
-def test_a_client_that_cannot_load_ends_the_first_start_with_its_error(
-    tries: int, sentence: str, status: int
-) -> None:
+def test_a_client_that_cannot_load_ends_the_first_start(tries: int, sentence: str, status: int) -> None:
     box = PlayedBox().advance().become_ready(CONTROL).become_ready(NGINX, TRITON)
     if tries == 2:
         assert box.exit(DATA, -11).advance(1).calls[-1] == ("spawn", DATA), "a crash is no such error"
@@ -266,7 +264,7 @@ def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
 
 
 @pytest.mark.parametrize(("status", "is_started"), [(-11, False), (-9, True)])
-def test_a_child_that_ends_after_an_oom_kill_is_reported_as_such_and_restarted(
+def test_a_child_that_ends_after_an_oom_kill_is_restarted_with_the_cause(
     status: int, is_started: bool
 ) -> None:
     box = PlayedBox().start_all() if is_started else PlayedBox().advance()
@@ -341,9 +339,7 @@ def test_a_stop_goes_from_nginx_to_the_control_plane_and_exits_0() -> None:
 @pytest.mark.parametrize(
     ("names", "first", "word"), [(NAMES, NGINX, "SIGQUIT"), ((CONTROL, TRITON, DATA), DATA, "SIGTERM")]
 )
-def test_what_accepts_requests_gets_the_whole_drain_time(
-    names: tuple[str, ...], first: str, word: str
-) -> None:
+def test_what_accepts_requests_gets_the_drain_time(names: tuple[str, ...], first: str, word: str) -> None:
     box = PlayedBox(names).advance().become_ready(CONTROL).become_ready(NGINX, TRITON).become_ready(DATA)
     box.advance(0.2).interrupt().advance(0.6).advance(24)
     assert box.calls[-1] == (word, first)

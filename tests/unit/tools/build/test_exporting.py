@@ -22,9 +22,7 @@ def import_torch() -> Any:
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_torchvision_model_becomes_a_graph_of_any_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torchvision_model_becomes_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytorch = import_torch()
     models = pytest.importorskip("torchvision", reason="torchvision is not installed").models
     # torch finds its downloaded weights here; these are random.

@@ -28,9 +28,7 @@ class WordsClient(TensorClient):
 
 
 @pytest.mark.parametrize(("model", "client"), [("words", ""), ("words_small", ""), ("anything", "words")])
-def test_a_model_is_found_by_its_name_an_alias_or_the_parameter_that_names_the_client(
-    tmp_path: Path, model: str, client: str
-) -> None:
+def test_a_model_is_found_by_name_alias_or_parameter(tmp_path: Path, model: str, client: str) -> None:
     folder = tmp_path / "models"
     (folder / model / "1").mkdir(parents=True)
     (folder / model / "1" / "model.py").touch()

@@ -34,9 +34,7 @@ def test_a_shadow_with_files_has_no_archive_of_production() -> None:
         ({"serverless": Serverless(2048, 5)}, False),
     ],
 )
-def test_requests_go_to_the_instance_with_the_fewest_where_sagemaker_routes(
-    fields: dict[str, Any], routes: bool
-) -> None:
+def test_requests_go_to_the_instance_with_the_fewest(fields: dict[str, Any], routes: bool) -> None:
     configuration = Plan("ships", "image", ModelData(ARCHIVE), ROLE, **fields).configuration()
     routing = {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"} if routes else None
     assert configuration["ProductionVariants"][0].get("RoutingConfig") == routing
