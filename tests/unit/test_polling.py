@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -46,16 +45,6 @@ class SlowFunction:
         if self.error:
             raise self.error
         return number
-
-
-def test_a_question_is_asked_once_for_all_who_wait() -> None:
-    function = SlowFunction()
-    question = SharedQuestion(function, 10.0, 5.0)
-    with ThreadPoolExecutor(50) as callers:
-        answers = [callers.submit(question.ask, 20.0) for _ in range(50)]
-        wait_until(lambda: function.calls, description="the call")
-        function.go_on.set()
-        assert {answer.result() for answer in answers} == {1}
 
 
 def test_nobody_waits_longer_than_its_patience_and_an_old_answer_is_better_than_none() -> None:

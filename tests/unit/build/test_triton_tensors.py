@@ -14,7 +14,7 @@ from sm.build.onnx_graph import DATATYPES, Graph
 from sm.build.targets import place_on_cpu
 from sm.build.triton_tensors import adapt
 from sm.errors import CommandError
-from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled, write_graph
+from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, write_graph
 
 FLOAT = TensorProto.FLOAT
 
@@ -67,15 +67,6 @@ def test_weights_beside_a_graph_go_with_it(tmp_path: Path, text: str, as_links: 
     place_on_cpu(adapted_graph(Graph.read(source / "model.onnx")), served)
     (answer,) = session(served / "model.onnx").run(["y"], {"x": np.ones((1, 4), np.float32)})
     assert answer.tolist() == [[2.0] * 4]
-
-
-def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
-    graph = adapted_graph(scaled(tmp_path / "model.onnx"))
-    assert shapes(graph) == {"x": (-1, 4), "factor": (1,), "y": (-1, 4), "sum": (1,)}
-    inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
-    y, total = session(graph.path).run(["y", "sum"], inputs)
-    assert y.tolist() == [[3.0] * 4] * 2
-    assert total.tolist() == [24.0]
 
 
 def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> None:

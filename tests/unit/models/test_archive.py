@@ -42,15 +42,6 @@ def read(platform: ArchiveFolder, url: str | Path) -> Archive:
     return Archive.read(resolve_folder(str(url), platform.home), Path(url))
 
 
-def test_an_archive_may_be_a_single_model_folder_and_needs_no_configuration(
-    platform: ArchiveFolder, flat: Path
-) -> None:
-    for _ in range(2):
-        archive = read(platform, flat)
-        assert (list(archive.models), archive.entry) == (["model"], "model")
-        (flat / "config.pbtxt").unlink(missing_ok=True)
-
-
 @pytest.mark.parametrize(
     ("models", "expected"),
     [

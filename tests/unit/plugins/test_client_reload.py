@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sm.client.base import Client
-from sm.errors import ClientFailed
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
 from sm.plugins import discovery
@@ -60,12 +59,3 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(models: LiveModels
     assert models.infer() == "hello"
     assert models.reloader.check_files()
     assert models.infer() == "goodbye"
-
-
-@pytest.mark.parametrize("indentation", ["    def setup(self):\n        ", ""], ids=["in setup", "in module"])
-def test_a_client_that_exits_is_broken_until_the_next_change(indentation: str, models: LiveModels) -> None:
-    models.change(f"{HELLO}{indentation}raise SystemExit(3)\n")
-    with pytest.raises(ClientFailed):
-        models.infer()
-    models.change(HELLO.replace("return WORD", "return 'mended'"))
-    assert models.infer() == "mended"

@@ -48,13 +48,10 @@ def answers(found: Found) -> dict[str, object]:
 def test_two_clients_may_have_modules_of_the_same_name(tmp_path: Path, text: str) -> None:
     for word, name in enumerate(("one", "two"), 1):
         write_client(tmp_path / "code", name, text, words=f"WORD = {word}")
-    assert answers(build(tmp_path)) == {"one": 1, "two": 2}
-
-
-def test_a_client_directly_in_the_code_folder_may_import_the_files_beside_it(tmp_path: Path) -> None:
-    write_client(tmp_path, "code", PLAIN_IMPORT, words="WORD = 3")
-    write_client(tmp_path / "code", "another", words="WORD = 1")
-    assert answers(build(tmp_path)) == {"another": 1, "client": 3}
+    # One lies directly in the code folder.
+    (tmp_path / "code" / "client.py").write_text(PLAIN_IMPORT)
+    (tmp_path / "code" / "words.py").write_text("WORD = 3")
+    assert answers(build(tmp_path)) == {"one": 1, "two": 2, "client": 3}
 
 
 #: The text of a client that cannot load, and what the error names beside its file: a line, a class, an attribute.

@@ -12,7 +12,6 @@ from sm.errors import BadInput, StartError
 from sm.plugins import discovery
 from sm.plugins.loading import discover
 from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
-from sm.repository.models import is_script
 from tests.support.client_sources import EmptyTriton
 
 BASE = """
@@ -82,12 +81,6 @@ def test_a_handle_that_does_not_answer_each_request_is_told_so(tmp_path: Path, r
     client = load(write(tmp_path, wrong=f"def handle(data, context): return {returned}"), "wrong")
     with pytest.raises(TypeError):
         client.inference(client.payload(body=b"7", content_type="text/plain"))
-
-
-def test_a_handle_in_inference_py_is_not_a_toolkit_script(tmp_path: Path) -> None:
-    write(tmp_path, inference=HANDLE)
-    assert not is_script(tmp_path / "inference.py")
-    assert [(source.name, source.module) for source in discover((tmp_path,))] == [("inference", "")]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sm.errors import CallerGone, ModelFailed, StreamStalled
-from sm.invocation import Invocation
+from sm.errors import ModelFailed, StreamStalled
 from sm.triton.read_ahead import PART_OVERHEAD_BYTES, PATIENCE, STREAM_BYTES, TOTAL_BYTES, read_ahead
 
 MIB = 2**20
@@ -99,18 +98,3 @@ def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytes
     wait_for(cancelled)
     with pytest.raises(StreamStalled):
         list(parts)
-
-
-def test_a_caller_that_leaves_while_it_waits_cancels_the_stream() -> None:
-    cancelled = threading.Event()
-
-    def source() -> Iterator[bytes]:
-        yield b"a"
-        wait_for(cancelled)
-
-    gone = Invocation(time.monotonic() + 20, lambda: True)
-    parts = read_ahead(source(), len, cancelled.set, gone)
-    assert next(parts) == b"a"
-    with pytest.raises(CallerGone):
-        next(parts)
-    assert cancelled.is_set()

@@ -18,6 +18,7 @@ from sm.settings import Settings
         ("from handlers import *", True),
         ("import handlers\nmodel_fn = handlers.load", True),
         ("def load(): pass", True),
+        ("def handle(data, context): pass", False),
         ("", True),
         ("class A: pass", False),
         ("from sm.client.base import Client\nclass A(Client): pass\ndef model_fn(folder): pass", False),

@@ -141,23 +141,6 @@ def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
         assert "\n" not in error.sentence
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-        max_leaves=8,
-    )
-)
-@settings(max_examples=20)
-def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) -> None:
-    try:
-        decoded = decode(json.dumps(value), JSON)
-    except BadInput:
-        assert isinstance(value, list)
-    else:
-        assert not isinstance(value, dict) or decoded == value
-
-
 @pytest.mark.parametrize(
     ("value", "accept"), [(object(), JSON), (3, CSV), (np.zeros((1, 1, 1)), CSV), (np.array([{}]), NPY)]
 )

@@ -12,11 +12,7 @@ from safetensors.numpy import save_file
 
 from sm.client.tasks.text import Layer, pooled
 from sm.errors import CommandError
-from sm.server.checkpoint.sentences import (
-    ACTIVATIONS,
-    POOLINGS,
-    sentences,
-)
+from sm.server.checkpoint.sentences import ACTIVATIONS, POOLINGS, sentences
 from tests.support.task_models import load_task, write_text_model
 
 TANH = "torch.nn.modules.activation.Tanh"

@@ -1,17 +1,14 @@
-"""The best setting is chosen from measured points: recorded sweeps of real models, and invented ones."""
+"""The best setting is chosen from measured points."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
 from trireme_tools.cost.prices import dated_prices, request_cost
 from trireme_tools.tune.sweep import (
-    EQUAL_RATE_SHARE,
     Batching,
     Point,
     Setting,
@@ -22,7 +19,6 @@ from trireme_tools.tune.sweep import (
     loads,
 )
 
-RECORDED_SWEEPS = Path(__file__).parent / "recorded"
 ONE, TWO = Setting(1), Setting(2)
 BATCHED = Setting(1, Batching())
 
@@ -61,22 +57,6 @@ def search(space: Space, measure: Callable[[Setting], Point]) -> list[Point]:
 def test_the_best_point_is_chosen_whatever_the_order(points: list[Point], expected_index: int) -> None:
     assert choose(points, 0.2) == points[expected_index]
     assert choose(points[::-1], 0.2) == points[expected_index]
-
-
-@pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
-@pytest.mark.parametrize("bound", [0.05, 0.2, 0.5, 5.0])
-def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(name: str, bound: float) -> None:
-    points, details = loads((RECORDED_SWEEPS / f"{name}.json").read_text())
-    assert details["client"] == name
-    best = choose(points, bound)
-    for seed in range(5):
-        assert choose(random.Random(seed).sample(points, len(points)), bound) == best
-    within = [point.rate for point in points if point.is_valid and point.p99 <= bound]
-    if best is None:
-        assert not within
-    else:
-        assert best.p99 <= bound
-        assert best.rate >= max(within) * (1 - EQUAL_RATE_SHARE)
 
 
 def test_more_callers_are_tried_until_the_rate_no_longer_grows() -> None:
