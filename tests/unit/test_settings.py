@@ -108,21 +108,20 @@ def test_a_response_cache_that_could_answer_wrongly_is_refused(environment: dict
         Settings.read(environment)
 
 
-def test_an_empty_value_counts_as_not_set_and_there_is_one_worker_per_core() -> None:
-    environment = {"SAGEMAKER_BIND_TO_PORT": "", "SAGEMAKER_MODEL_SERVER_WORKERS": ""}
+def test_an_empty_value_counts_as_not_set_and_folders_are_separated_by_colons() -> None:
+    environment = {
+        "SAGEMAKER_BIND_TO_PORT": "",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "",
+        "TRIREME_CLIENTS": "/a:/b",
+    }
     settings = Settings.read(environment)
     assert (settings.port, settings.worker_count) == (8080, cores())
-
-
-def test_the_folders_of_clients_are_separated_by_colons() -> None:
-    assert Settings.read({"TRIREME_CLIENTS": "/a:/b"}).clients == (Path("/a"), Path("/b"))
+    assert settings.clients == (Path("/a"), Path("/b"))
 
 
 def test_the_table_shows_where_a_value_came_from() -> None:
     rows = {row["name"].split()[0]: row for row in table({"MODEL_SERVER_WORKERS": "3"})}
     assert len(rows) == len(FIELDS)
-    found = [
-        (rows[name]["value"], rows[name]["source"])
-        for name in ("SAGEMAKER_MODEL_SERVER_WORKERS", "SAGEMAKER_BIND_TO_PORT")
-    ]
-    assert found == [("3", "MODEL_SERVER_WORKERS"), ("8080", "default")]
+    workers, port = rows["SAGEMAKER_MODEL_SERVER_WORKERS"], rows["SAGEMAKER_BIND_TO_PORT"]
+    assert (workers["value"], workers["source"]) == ("3", "MODEL_SERVER_WORKERS")
+    assert (port["value"], port["source"]) == ("8080", "default")

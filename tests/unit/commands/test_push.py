@@ -20,16 +20,9 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_terminal_shows_both_versions_until_the_end(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
-    canary: dict[str, Any] = {
-        "version_id": "new",
-        "percent": 10,
-        "auto": False,
-        "verdict": "waiting",
-        "reason": "few",
-    }
-    canary |= {"stable": VERSION, "canary": {**VERSION, "requests": 17}}
-    rows: list[dict[str, Any]] = [{"version_id": "old", "canary": canary}] * 2
-    answers = iter([*rows, {"version_id": "new"}])
+    canary = {"version_id": "new", "percent": 10, "auto": False, "verdict": "waiting", "reason": "few"}
+    versions = {"stable": VERSION, "canary": {**VERSION, "requests": 17}}
+    answers = iter([*[{"version_id": "old", "canary": canary | versions}] * 2, {"version_id": "new"}])
     methods: list[str] = []
 
     def call(_: object, method: str, *__: object) -> Any:

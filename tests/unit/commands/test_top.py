@@ -10,17 +10,8 @@ from rich.console import Console
 from sm.commands.top import show
 
 IDLE: dict[str, Any] = {"answers": {}, "p50_ms": None, "p95_ms": None, "p99_ms": None, "queue": 0}
-
-
-ROW: dict[str, Any] = {
-    "client": None,
-    "engine": "",
-    "versions": ["1"],
-    "revision": "",
-    "state": "ready",
-    "source": "/models",
-}
-ROW |= {"bytes": 0, "used": None, "reason": ""}
+ROW: dict[str, Any] = {"client": None, "engine": "", "versions": ["1"], "revision": "", "state": "ready"}
+ROW |= {"source": "/models", "bytes": 0, "used": None, "reason": ""}
 
 
 def test_models_are_listed_the_last_used_first_and_the_header_says_why_the_box_is_not_ready() -> None:

@@ -6,7 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,18 +21,15 @@ from tests.support.model_archives import ArchiveFolder, chain_config, multiplyin
 from tests.support.noted_control import RecordingControl
 
 
-@dataclass
 class LoaderSetup:
     """Everything that a loader needs, and the state that it leaves."""
 
-    folder: Path
-    triton: RecordingControl = field(default_factory=RecordingControl)
-
-    def __post_init__(self) -> None:
-        self.platform = ArchiveFolder(self.folder / "archives")
-        self.repository = self.folder / "repository"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.triton = folder, RecordingControl()
+        self.platform = ArchiveFolder(folder / "archives")
+        self.repository = folder / "repository"
         self.repository.mkdir()
-        self.records = LoadRecords(self.folder / "models.json")
+        self.records = LoadRecords(folder / "models.json")
 
     def loader(self, room: MemoryRoom | None = None) -> Loader:
         staging = Staging(self.repository, self.folder / "views")

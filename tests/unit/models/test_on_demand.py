@@ -187,7 +187,7 @@ def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> 
         assert not is_idle
 
 
-def test_nobody_is_alone_with_a_model_until_its_last_request_ends(tmp_path: Path) -> None:
+def test_nobody_is_alone_with_a_held_model_and_holds_one_that_is_being_unloaded(tmp_path: Path) -> None:
     holds = Holds(tmp_path)
     assert holds.take("a")
     assert holds.take("a")
@@ -197,10 +197,5 @@ def test_nobody_is_alone_with_a_model_until_its_last_request_ends(tmp_path: Path
     holds.release("a")
     with alone(tmp_path, "a") as is_idle:
         assert is_idle
-
-
-def test_a_model_that_is_being_unloaded_cannot_be_held(tmp_path: Path) -> None:
-    holds = Holds(tmp_path)
-    with alone(tmp_path, "a"):
         assert not holds.take("a")
     assert holds.take("a")

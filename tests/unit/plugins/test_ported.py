@@ -54,12 +54,10 @@ def test_the_articles_class_gets_the_decoded_payload_and_its_base_is_not_a_clien
     assert [source.name for source in discover((tmp_path,))] == ["resnet"]
     client = load(tmp_path, "resnet")
     assert isinstance(client, ArticleClient)
-    picture = tmp_path / "red.png"
-    Image.new("RGB", (4, 3), (255, 0, 0)).save(picture)
-    payload = PictureOrText.model_validate(PictureOrText.fields_of_raw(picture.read_bytes()))
-    assert client.inference(payload) == [[3, 4, 3], [0, 0, 255], "uint8", True], (
-        "BGR, as cv2.imdecode reads it"
-    )
+    Image.new("RGB", (4, 3), (255, 0, 0)).save(tmp_path / "red.png")
+    payload = PictureOrText.model_validate(PictureOrText.fields_of_raw((tmp_path / "red.png").read_bytes()))
+    # BGR, as cv2.imdecode reads it.
+    assert client.inference(payload) == [[3, 4, 3], [0, 0, 255], "uint8", True]
     assert client.inference(PictureOrText(text="so")) == "so"
     assert PictureOrText.fields_of_raw(b"so") == {"text": "so"}
     with pytest.raises(BadInput):

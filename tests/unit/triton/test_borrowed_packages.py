@@ -14,11 +14,11 @@ from sm.triton.borrowed_packages import VARIABLE
 
 
 def write_package(folder: Path, name: str, version: str) -> None:
-    (folder / name).mkdir(parents=True)
-    (folder / name / "__init__.py").write_text(f"VERSION = {version!r}\n")
-    (folder / name / "part.py").write_text(f"VERSION = {version!r}\n")
     information = folder / f"{name}-{version}.dist-info"
-    information.mkdir()
+    for path in (folder / name, information):
+        path.mkdir(parents=True)
+    for file in ("__init__.py", "part.py"):
+        (folder / name / file).write_text(f"VERSION = {version!r}\n")
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 

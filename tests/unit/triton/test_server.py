@@ -43,5 +43,5 @@ def test_the_keys_of_http_are_in_any_form(arguments: tuple[str, ...], keys: dict
 
 
 def test_a_grpc_key_has_tritons_prefix_and_is_lower_case() -> None:
-    keys = grpc_keys(("--grpc-restricted-protocol=health:Admin=Yes",))
-    assert keys == {"triton-grpc-protocol-admin": "Yes"}
+    keys = {"triton-grpc-protocol-admin": "Yes"}
+    assert grpc_keys(("--grpc-restricted-protocol=health:Admin=Yes",)) == keys

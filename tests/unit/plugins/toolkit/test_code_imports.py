@@ -81,18 +81,8 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert sys.modules["toolkit_foreign"] is module
 
 
-PACKAGE = "sagemaker_inference"
-
-
-@pytest.fixture(autouse=True)
-def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def test_every_form_of_import_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(STAND_IN)
-    yield
-    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
-        del sys.modules[name]
-
-
-def test_every_form_of_import_works() -> None:
     script = ModuleType("script")
     exec(
         "import sagemaker_inference.environment\n"

@@ -36,11 +36,9 @@ def script_module(text: str) -> ModuleType:
     return module
 
 
-def answer_of_script(
-    text: str, body: bytes = b"[1]", content_type: str = "application/json"
-) -> tuple[bytes, str]:
+def answer_of_script(text: str) -> tuple[bytes, str]:
     functions = ScriptFunctions(script_module(text))
-    return functions.answer(functions.load(context()), body, content_type, "application/json", context())
+    return functions.answer(functions.load(context()), b"[1]", JSON, JSON, context())
 
 
 MODEL_FN = "def model_fn(folder): return folder\n"
@@ -69,10 +67,8 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("expression", OUTPUTS)
 def test_the_output_of_a_script_is_sent_as_bytes(expression: str) -> None:
-    text = (
-        f"{MODEL_FN}def predict_fn(d, m): return 0\ndef output_fn(prediction, accept): return {expression}\n"
-    )
-    assert answer_of_script(text) == (OUTPUTS[expression], "application/json")
+    text = f"{MODEL_FN}def predict_fn(d, m): return 0\ndef output_fn(p, accept): return {expression}\n"
+    assert answer_of_script(text) == (OUTPUTS[expression], JSON)
 
 
 def test_pre_model_fn_and_model_warmup_fn_run_before_and_after_model_fn() -> None:
@@ -112,27 +108,23 @@ def model_of_library(module: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "expected"),
+    ("model", "imports", "expected"),
     [
-        ("torch.nn.modules.module", "Module", PyTorchDefaults),
-        ("xgboost.core", "Booster", XGBoostDefaults),
-        ("xgboost.sklearn", "XGBClassifier", ScikitLearnDefaults),
-        ("sklearn.ensemble._forest", "RandomForestClassifier", ScikitLearnDefaults),
-        ("builtins_of_mine", "Model", Defaults),
+        (model_of_library("torch.nn.modules.module", "Module"), [], PyTorchDefaults),
+        (model_of_library("xgboost.core", "Booster"), [], XGBoostDefaults),
+        (model_of_library("xgboost.sklearn", "XGBClassifier"), [], ScikitLearnDefaults),
+        (model_of_library("sklearn.ensemble._forest", "RandomForestClassifier"), [], ScikitLearnDefaults),
+        (model_of_library("builtins_of_mine", "Model"), [], Defaults),
+        # A class of the script's own has the defaults of its imports.
+        ({"net": 1}, ["torch"], PyTorchDefaults),
+        ({"net": 1}, ["torch", "transformers"], Defaults),
+        ({"net": 1}, [], Defaults),
     ],
 )
-def test_a_script_gets_the_defaults_of_its_models_library(module: str, name: str, expected: type) -> None:
-    assert type(choose_defaults(model_of_library(module, name))) is expected
-
-
-@pytest.mark.parametrize(
-    ("imports", "expected"),
-    [(["torch"], PyTorchDefaults), (["torch", "transformers"], Defaults), ([], Defaults)],
-)
-def test_a_script_with_its_own_class_gets_the_defaults_of_its_imports(imports: Any, expected: type) -> None:
+def test_a_script_gets_the_defaults_of_its_models_library(model: Any, imports: Any, expected: type) -> None:
     script = ModuleType("inference")
     vars(script).update({name: ModuleType(name) for name in imports})
-    assert type(choose_defaults({"net": 1}, script)) is expected
+    assert type(choose_defaults(model, script)) is expected
 
 
 class FakeTensor:
