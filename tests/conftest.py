@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -92,6 +93,7 @@ SHARED = {
 }
 
 
+@cache
 def group_of(file: PurePosixPath) -> str:
     """What is run in one process: the tests of a file, or of those that share something."""
     inside = file.relative_to("tests")
