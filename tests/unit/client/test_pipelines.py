@@ -16,18 +16,12 @@ import pytest
 
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
-from tests.support.task_models import (
-    load_task,
-    write_sound_model,
-)
-from tests.unit.client.pipelines import (
-    QUESTION,
-    REQUESTS,
-    ask,
-    encoded,
-    load,
-)
+from tests.support.task_models import load_task, write_sound_model
+from tests.unit.client.pipelines import ANSWERS_FILE, GENERATED, ask, encoded, load
 
+ANSWERS = json.loads(ANSWERS_FILE.read_text())
+#: In the long text beside it many answers have equal scores.
+CONTEXT = ANSWERS["question-answering"][0]["inputs"]["context"].lower()
 #: Scores of objects have four digits here.
 TOLERANCE = 1e-4
 
@@ -40,23 +34,9 @@ def comparable(task: str, answer: Any) -> Any:
             isinstance(each, dict) for each in answer
         )
         return sorted(rows, key=lambda row: (-round(row["score"], 4), row["label"])) if is_row else rows
-    if task == "question-answering" and answer["answer"].lower() not in QUESTION["context"].lower():
+    if task == "question-answering" and answer["answer"].lower() not in CONTEXT:
         return {"score": answer["score"]}
     return answer
-
-
-LOADED: dict[str, Client] = {}
-
-
-def load_once(task: str, folder: Path) -> Client:
-    """Return a task's client, which is the same for all tests that change nothing of it."""
-    if task not in LOADED:
-        if task == "automatic-speech-recognition":
-            write_sound_model(folder / "model", task)
-            LOADED[task] = load_task(folder / "model", task=task)
-        else:
-            LOADED[task] = load(folder / "model", task)
-    return LOADED[task]
 
 
 def equal(found: Any, expected: Any) -> bool:
@@ -75,20 +55,71 @@ def equal(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-ANSWERS = json.loads(Path(__file__).with_name("pipeline_answers.json").read_text())
-
-
-@pytest.mark.parametrize("task", REQUESTS)
+@pytest.mark.parametrize("task", ANSWERS)
 def test_a_task_answers_as_its_pipeline(tmp_path: Path, task: str) -> None:
     client = load(tmp_path / "model", task)
-    for (inputs, parameters), expected in zip(REQUESTS[task], ANSWERS[task], strict=True):
-        if "error" in expected:
+    for row in ANSWERS[task]:
+        asked = encoded(row["inputs"])
+        if "error" in row:
             with pytest.raises((WrongPayload, BadInput)):
-                ask(client, encoded(inputs), **parameters)
+                ask(client, asked, **row["parameters"])
             continue
-        found = ask(client, encoded(inputs), **parameters)
-        pair = comparable(task, found), comparable(task, expected["answer"])
-        assert equal(*pair), (inputs, parameters, *pair)
+        found = ask(client, asked, **row["parameters"])
+        pair = comparable(task, found), comparable(task, row["answer"])
+        assert equal(*pair), (row["inputs"], row["parameters"], *pair)
+
+
+ADA = "ada lives in paris"
+TEXTS: list[tuple[Any, dict[str, Any], list[str]]] = [
+    (ADA, {}, ["ada wohnt in paris"]),
+    (["ada lives"], {}, ["ada wohnt"]),
+    (["ada", ADA], {}, ["ada", "ada wohnt in paris"]),
+]
+#: The parameters that choose among the rules of generation, which ``tasks/test_token_rules.py`` holds.
+RULES: list[tuple[Any, dict[str, Any], list[str]]] = [
+    (ADA, {"max_new_tokens": 1}, ["ada"]),
+    (ADA, {"max_new_tokens": 2}, ["ada wohnt"]),
+    (ADA, {"max_length": 2}, ["ada wohnt in paris"]),
+    (ADA, {"num_beams": 3}, ["ada wohnt in paris"]),
+    ("ada ada ada ada", {"no_repeat_ngram_size": 2, "num_beams": 1}, ["ada ada"]),
+    ("ada ada ada", {"repetition_penalty": 9.0}, ["ada ada ada"]),
+    ("ada", {"min_new_tokens": 3, "num_beams": 1}, ["ada"]),
+    (
+        "ada lives",
+        {"min_length": 2, "num_beams": 2, "length_penalty": 2.0, "early_stopping": True},
+        ["ada wohnt"],
+    ),
+    (ADA, {"do_sample": False, "num_return_sequences": 1}, ["ada wohnt in paris"]),
+]
+
+
+@pytest.mark.parametrize("task", GENERATED)
+def test_a_generated_text_has_the_form_of_its_pipeline(tmp_path: Path, task: str) -> None:
+    client = load(tmp_path / "model", task)
+    name = {"summarization": "summary", "translation": "translation"}.get(task, "generated")
+    for inputs, parameters, texts in (*TEXTS, *(RULES if name == "generated" else ())):
+        assert ask(client, inputs, **parameters) == [{f"{name}_text": text} for text in texts], parameters
+
+
+FIRST = {task: rows[0] for task, rows in ANSWERS.items()}
+FIRST["automatic-speech-recognition"] = {"inputs": "#sound", "parameters": {}}
+FIRST["text2text-generation"] = {"inputs": ADA, "parameters": {}}
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Client]:
+    folder = tmp_path_factory.mktemp("models")
+    speech = "automatic-speech-recognition"
+    found: dict[str, Client] = {speech: load_task(write_sound_model(folder / speech, speech), task=speech)}
+    return {**found, **{task: load(folder / task, task) for task in FIRST if task != speech}}
+
+
+def assert_refused(clients: dict[str, Client], task: str, name: str, value: Any) -> None:
+    """A value of a parameter is refused by its name."""
+    inputs, parameters = encoded(FIRST[task]["inputs"]), {**FIRST[task]["parameters"], name: value}
+    with pytest.raises(WrongPayload) as caught:
+        ask(clients[task], inputs, **parameters)
+    assert str(caught.value.details["field"]).startswith(f"parameters.{name}"), value
 
 
 #: What the box cannot do, of the parameters of the pipelines of 4.57 and 5.
@@ -116,16 +147,14 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
 }
 
-VALUES: tuple[Any, ...] = (1, True, "longest", {})
-
 
 @pytest.mark.parametrize(("task", "name"), [(task, name) for task in REFUSED for name in REFUSED[task]])
-def test_a_parameter_that_is_not_obeyed_is_refused_by_its_name(tmp_path: Path, task: str, name: str) -> None:
-    inputs, parameters = REQUESTS.get(task, [("#sound", {})])[0]
-    for value in VALUES:
-        with pytest.raises(WrongPayload) as caught:
-            ask(load_once(task, tmp_path), encoded(inputs), **{**parameters, name: value})
-        assert caught.value.details["field"] == f"parameters.{name}"
+def test_a_parameter_that_is_not_obeyed_is_refused_by_its_name(
+    clients: dict[str, Client], task: str, name: str
+) -> None:
+    values: tuple[Any, ...] = (1, True, "longest", {})
+    for value in values:
+        assert_refused(clients, task, name, value)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +185,7 @@ def test_a_parameter_that_is_not_obeyed_is_refused_by_its_name(tmp_path: Path, t
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_name(
-    tmp_path: Path, task: str, name: str, values: tuple[Any, ...]
+    clients: dict[str, Client], task: str, name: str, values: tuple[Any, ...]
 ) -> None:
-    inputs, parameters = REQUESTS[task][0]
     for value in values:
-        with pytest.raises(WrongPayload) as caught:
-            ask(load_once(task, tmp_path), encoded(inputs), **{**parameters, name: value})
-        assert str(caught.value.details["field"]).startswith(f"parameters.{name}"), value
+        assert_refused(clients, task, name, value)
