@@ -103,12 +103,6 @@ class Callers:
         assert self.held.result(SECONDS) == ["HOLD"]
 
 
-@pytest.fixture
-def callers() -> Iterator[Callers]:
-    with callers_of(Shouter) as callers:
-        yield callers
-
-
 @contextmanager
 def callers_of(client_class: type[Shouter], **options: float) -> Iterator[Callers]:
     with ThreadPoolExecutor(32) as pool:
@@ -116,6 +110,12 @@ def callers_of(client_class: type[Shouter], **options: float) -> Iterator[Caller
         callers = Callers(own(EmptyTriton(), Path(), Path()), pool)
         yield callers
         callers.client.released.set()
+
+
+@pytest.fixture
+def callers() -> Iterator[Callers]:
+    with callers_of(Shouter) as callers:
+        yield callers
 
 
 def test_records_of_several_callers_that_wait_are_answered_together(callers: Callers) -> None:

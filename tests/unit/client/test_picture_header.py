@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import struct
-import tracemalloc
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -38,6 +35,7 @@ from tests.support.hostile_pictures import (
     png_chunk,
     with_segments,
 )
+from tests.unit.client.memory import MIB, measured
 
 NOISE = Image.fromarray(np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8))
 BASELINE, PROGRESSIVE = encode(NOISE, "JPEG"), encode(NOISE, "JPEG", progressive=True)
@@ -58,17 +56,6 @@ def refuse(content: bytes) -> str:
     with pytest.raises(BadInput) as caught:
         read_header(content)
     return caught.value.sentence
-
-
-@contextmanager
-def within(mebibytes: float) -> Iterator[None]:
-    """The block takes at most so much memory."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < mebibytes * 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_jpeg_of_too_many_scans_is_refused() -> None:
@@ -128,8 +115,9 @@ def test_a_png_with_two_sizes_is_refused_before_it_is_decoded() -> None:
 @pytest.mark.parametrize(("name", "head"), [(b"iCCP", b"p\0\0"), (b"zTXt", b"k\0\0")], ids=["iCCP", "zTXt"])
 def test_a_compressed_chunk_is_not_unpacked_whole(name: bytes, head: bytes) -> None:
     content = large_png(8, 8, png_chunk(name, head + zlib.compress(bytes(2**26), 1)))
-    with within(10), pytest.raises(BadInput):
+    with measured() as peak, pytest.raises(BadInput):
         decode(content)
+    assert peak.bytes < 10 * MIB
 
 
 #: Offsets of width and height, and the bytes of each.
@@ -153,8 +141,9 @@ def test_a_picture_of_no_pixels_is_refused_by_its_header(kind: str) -> None:
 def test_only_the_first_of_many_frames_is_decoded(image_format: str) -> None:
     frames = [Image.new("RGB", (64, 64), (index, 0, 0)) for index in range(200)]
     content = encode(frames[0], image_format, save_all=True, append_images=frames[1:], lossless=True)
-    with within(10 * 64 * 64 * 4 / 2**20):
+    with measured() as peak:
         assert (decode(content) == (0, 0, 0)).all()
+    assert peak.bytes < 10 * frames[0].width * frames[0].height * 4
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "RGB", "CMYK"])
@@ -173,8 +162,9 @@ def test_exif_whose_tags_all_refer_to_the_same_megabyte_is_not_read_whole(kind: 
         content = with_segments(
             jpeg[:2] + jpeg[4 + int.from_bytes(jpeg[4:6], "big") :] if has_jfif else jpeg, segments
         )
-    with within(20):
+    with measured() as peak:
         decode(content)
+    assert peak.bytes < 20 * MIB
 
 
 def test_segments_that_do_not_change_the_pixels_are_removed_from_a_jpeg() -> None:

@@ -89,17 +89,9 @@ def test_a_text_is_read_by_its_charset(charset: str, kind: str, text: str, quote
     assert to_utf8(body, header).decode() == body.decode(charset)
 
 
+#: Python's codecs have the names of some.
 UNKNOWN = (
-    "klingon",
-    "base64",
-    "hex",
-    "zip",
-    "rot13",
-    "idna",
-    "punycode",
-    "unicode_escape",
-    "utf-7",
-    "charmap",
+    *("klingon", "base64", "hex", "zip", "rot13", "idna", "punycode", "unicode_escape", "utf-7", "charmap"),
     "a\0b",
 )
 

@@ -11,11 +11,7 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.errors import (
-    ClientFailed,
-    DeadlinePassed,
-    TriremeError,
-)
+from sm.errors import ClientFailed, DeadlinePassed, TriremeError
 from sm.router.aws_frames import MAX_PAYLOAD_BYTES, frame, frames
 
 

@@ -12,11 +12,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from sm.errors import (
-    BadInput,
-    CallerGone,
-    StreamStalled,
-)
+from sm.errors import BadInput, CallerGone, StreamStalled
 from sm.invocation import Invocation, current, running
 from sm.router.back_pressure import MIN_RATE, Stream
 from sm.triton.read_ahead import PATIENCE
@@ -76,9 +72,7 @@ def test_closing_a_stream_closes_its_generator_and_resources(resources: Resource
     assert list(stream) == []
 
 
-def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(
-    resources: Resources,
-) -> None:
+def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(resources: Resources) -> None:
     caller_gone = threading.Event()
 
     def chunk() -> bytes:

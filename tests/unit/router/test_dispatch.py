@@ -15,15 +15,7 @@ from PIL import Image
 from sm.client import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.client.batches import Batches
 from sm.client.payloads import Base64Bytes
-from sm.errors import (
-    BadInput,
-    ClientFailed,
-    DeadlinePassed,
-    OutOfMemory,
-    TriremeError,
-    UnsupportedType,
-    WrongPayload,
-)
+from sm.errors import BadInput, ClientFailed, DeadlinePassed, TriremeError, UnsupportedType, WrongPayload
 from sm.invocation import Invocation, current, running
 from sm.router.dispatch import run_record, stream
 from sm.router.records import OrderedMap, run_records
@@ -207,14 +199,11 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(threads: Or
     assert first == "a"
     assert isinstance(alone, ClientFailed)
     assert isinstance(second, ClientFailed)
-    with pytest.raises(ClientFailed, match=type(ERRORS[text]).__name__):
-        list(
-            stream(
-                DispatchRequest("echo", [text], client=CLIENTS["echo"]), Invocation(math.inf), lambda: None
-            )
-        )
+    streamed = DispatchRequest("echo", [text], client=CLIENTS["echo"])
+    with pytest.raises(ClientFailed):
+        list(stream(streamed, Invocation(math.inf), lambda: None))
 
 
 def test_a_client_out_of_memory_is_a_507(threads: OrderedMap) -> None:
     (error,) = run(threads, "echo", "memory")
-    assert isinstance(error, OutOfMemory)
+    assert error.status == 507

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,24 +93,32 @@ def test_an_endpoint_of_any_name_is_answered(http_client: FlaskClient) -> None:
     assert http_client.post("/endpoints/x/invocations", json={"payload": "a"}).status_code == 200
 
 
-def test_each_request_has_one_log_line_with_its_model_sizes_and_status(
-    http_client: FlaskClient, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def log_line(caplog: pytest.LogCaptureFixture) -> Callable[[], logging.LogRecord]:
+    """The one line of the requests since the last call."""
     caplog.set_level(logging.INFO)
+
+    def take() -> logging.LogRecord:
+        (line,) = [record for record in caplog.records if record.message == "invocation"]
+        caplog.clear()
+        return line
+
+    return take
+
+
+def test_each_request_has_one_log_line_with_its_model_sizes_and_status(
+    http_client: FlaskClient, log_line: Callable[[], logging.LogRecord]
+) -> None:
     body = json.dumps({"modelname": "upper", "version": "3", "payload": ["a", "b"]})
     response = http_client.post("/invocations", data=body, headers={"X-Request-Id": "mine"})
-    (line,) = [record for record in caplog.records if record.message == "invocation"]
-    assert line.levelno == logging.INFO
-    logged = vars(line)
-    assert (logged["model"], logged["status"], logged["version"], logged["records"]) == ("upper", 200, "3", 2)
-    assert (logged["bytes_in"], logged["bytes_out"]) == (len(body), len(response.data))
-    assert logged["request_id"] == "mine"
+    logged = vars(log_line())
+    expected = {"levelno": logging.INFO, "model": "upper", "status": 200, "version": "3", "records": 2}
+    sizes = {"bytes_in": len(body), "bytes_out": len(response.data)}
+    assert logged.items() >= {**expected, **sizes, "request_id": "mine", "queue_ms": 0}.items()
     assert set(logged["stages_ms"]) == {"decode"}
-    assert logged["queue_ms"] == 0
-    caplog.clear()
     http_client.post("/invocations", data=b'"a"\n"b"\n', content_type="application/jsonlines")
-    (line,) = [record for record in caplog.records if record.message == "invocation"]
-    assert (vars(line)["records"], vars(line)["status"]) == (2, 200)
+    logged = vars(log_line())
+    assert (logged["records"], logged["status"]) == (2, 200)
 
 
 @pytest.mark.parametrize(
@@ -119,30 +127,23 @@ def test_each_request_has_one_log_line_with_its_model_sizes_and_status(
         ('{"modelname":"upper","payload":SECRET}', 400, "bad_input", ""),
         ('{"modelname":"upper","payload":{"text":"a","SECRET":1}}', 422, "wrong_payload", "payload.…: "),
         ('{"modelname":"upper","payload":{"text":["SECRET"]}}', 422, "wrong_payload", "payload.text: "),
-        (
-            '{"modelname":"upper","payload":"a","parameters":{"SECRET":1}}',
-            422,
-            "wrong_payload",
-            "parameters: ",
-        ),
+        ('{"payload":"a","parameters":{"SECRET":1}}', 422, "wrong_payload", "parameters: "),
         ('{"modelname":"upper","payload":"' + "SECRET" * 200 + '"}', 413, "too_large", ""),
         ('{"modelname":"gone","payload":"SECRET"}', 404, "unknown_model", ""),
     ],
 )
 def test_each_refused_request_is_logged_with_code_and_reason_but_no_payload(
     http_client: FlaskClient,
-    caplog: pytest.LogCaptureFixture,
+    log_line: Callable[[], logging.LogRecord],
     body: str,
     status: int,
     code: str,
     reason: str,
 ) -> None:
-    caplog.set_level(logging.INFO)
     assert http_client.post("/invocations", data=body, content_type="application/json").status_code == status
-    (line,) = [record for record in caplog.records if record.message == "invocation"]
+    line = log_line()
     logged = vars(line)
-    assert line.levelno == logging.WARNING
-    assert (logged["status"], logged["code"]) == (status, code)
+    assert (line.levelno, logged["status"], logged["code"]) == (logging.WARNING, status, code)
     assert logged["reason"].startswith(reason)
     assert "SECRET" not in JsonFormatter().format(line)
 

@@ -91,13 +91,8 @@ def test_tritons_answer_is_what_the_caller_accepts(accept: str, content_type: st
         assert as_accepted(answer, accept).content_type == content_type
 
 
-DTYPES = (
-    "BOOL",
-    *(f"{kind}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)),
-    "FP32",
-    "FP64",
-    "BYTES",
-)
+INTEGERS = [f"{kind}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)]
+DTYPES = ("BOOL", *INTEGERS, "FP32", "FP64", "BYTES")
 
 
 @given(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.booleans())
