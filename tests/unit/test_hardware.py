@@ -28,23 +28,15 @@ def test_the_limit_is_the_lowest_of_all_groups_and_of_the_machine(tmp_path: Path
 
 
 #: A group of version 2, and one of version 1.
-GROUPS = [
-    {
-        "memory.max": "67108864",
-        "memory.current": "41943040",
-        "memory.stat": "anon 1\nactive_file 1048576\ninactive_file 2097152",
-        "memory.events": "low 0\nhigh 0\nmax 7\noom 4\noom_kill 2\n",
-    },
-    {
-        "memory.limit_in_bytes": "67108864",
-        "memory.usage_in_bytes": "41943040",
-        "memory.stat": "active_file 7\ntotal_active_file 1048576\ntotal_inactive_file 2097152",
-        "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-    },
-]
+V2 = {"memory.max": "67108864", "memory.current": "41943040"}
+V2["memory.stat"] = "anon 1\nactive_file 1048576\ninactive_file 2097152"
+V2["memory.events"] = "low 0\nhigh 0\nmax 7\noom 4\noom_kill 2\n"
+V1 = {"memory.limit_in_bytes": "67108864", "memory.usage_in_bytes": "41943040"}
+V1["memory.stat"] = "active_file 7\ntotal_active_file 1048576\ntotal_inactive_file 2097152"
+V1["memory.oom_control"] = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
 
 
-@pytest.mark.parametrize("files", GROUPS, ids=["version 2", "version 1"])
+@pytest.mark.parametrize("files", [V2, V1], ids=["version 2", "version 1"])
 def test_free_memory_includes_the_page_cache_and_kills_are_counted(tmp_path: Path, files: Any) -> None:
     group = write_group(tmp_path / "group", files)
     assert free_memory([group]) == 27 * MIB
@@ -87,11 +79,7 @@ V1_ONE, V2_TWO = {"cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "100000"}, 
     ],
 )
 def test_processors_are_counted_by_the_lowest_quota(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    membership: str,
-    files: dict[str, dict[str, str]],
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: Any, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
     for folder, group in files.items():

@@ -92,9 +92,9 @@ def test_suppression_keeps_the_same_objects_as_the_client(
 @pytest.mark.parametrize("count", [3, 1500])
 def test_a_plan_with_the_operator_keeps_the_same_objects_as_the_client(tmp_path: Path, count: int) -> None:
     """The graph of the plan runs on ONNX Runtime, which stands in for TensorRT's layer of that operator."""
-    source = rows_graph(tmp_path / "x.onnx", count)
-    graph = suppression.add_suppression(source, tmp_path / "y.onnx", "operator")
-    assert [value.name for value in graph.outputs] == ["output0", "objects"]
+    graph = suppression.add_suppression(
+        rows_graph(tmp_path / "x.onnx", count), tmp_path / "y.onnx", "operator"
+    )
     assert [entry.domain for entry in onnx.load(graph.path).opset_import] == [""]
     batch = np.stack([random_rows(count), np.zeros((count, 5 + CLASSES), np.float32), random_rows(count)])
     rows, objects = session(graph.path).run(["output0", "objects"], {"rows": batch})
@@ -102,8 +102,7 @@ def test_a_plan_with_the_operator_keeps_the_same_objects_as_the_client(tmp_path:
     assert objects.shape == (3, suppression.OBJECTS, 6)
     for record in range(3):
         assert_same_objects(objects[record], batch[record], suppression.CONFIDENCE, suppression.IOU)
-    assert not objects[1].any()
-    assert len(read_objects(objects[0], suppression.CONFIDENCE)) > 1
+    assert [len(read_objects(each, suppression.CONFIDENCE)) > 1 for each in objects] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,6 @@ def test_a_plan_has_the_plugin_until_it_is_deprecated(
 
 def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_path: Path) -> None:
     graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", "plugin")
-    assert [value.name for value in graph.outputs] == ["output0", "objects"]
     model = onnx.load(graph.path)
     (plugin,) = (node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
     attributes = {item.name: helper.get_attribute_value(item) for item in plugin.attribute}

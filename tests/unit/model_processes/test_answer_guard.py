@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from grpc import StatusCode as Code
 
 from sm.errors import NotReady
 from sm.invocation import Invocation
@@ -20,7 +19,6 @@ from sm.model_processes.hang_watch import HangWatch
 from sm.model_processes.python_models import PythonModels, Reach
 from sm.model_processes.reports import Report
 from sm.run_state import Box
-from sm.triton.triton_errors import translate_status
 from tests.support.series import value
 
 
@@ -193,18 +191,3 @@ def test_a_model_hangs_since_the_first_of_its_requests_began(
     watch.add(ticket, "resnet", patient, streamed=False)
     assert done.wait(10)
     assert reported == [("resnet", 0)]
-
-
-@pytest.mark.parametrize(
-    ("text", "instance"),
-    [
-        ("Stub process 'resnet_0_0' is not healthy.", "resnet_0_0"),
-        ("[request id: 7] in ensemble 'all', Stub process 'resnet_0_1' is not healthy.", "resnet_0_1"),
-        ("Stub process is not healthy.", ""),
-        ("Failed to obtain the health mutex.", ""),
-        # Text that a caller sent must not restart Triton.
-        ("[request id: x] Stub process 'a_0_0' is not healthy.] unexpected inference input 'y'", None),
-    ],
-)
-def test_only_tritons_own_message_counts_as_a_stall(text: str, instance: str | None) -> None:
-    assert translate_status(Code.INTERNAL, text).stalled == instance

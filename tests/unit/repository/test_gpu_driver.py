@@ -36,48 +36,36 @@ def find(
     return GpuDriver.find(variables, folder / "version", folders, lambda _: works, lambda: has_gpu)
 
 
-@pytest.mark.parametrize(
-    ("driver", "form", "is_old"),
-    [
-        ("470.256.02", CLOSED, True),
-        ("580.95.04", OPEN, True),
-        ("580.95", CLOSED, True),
-        ("580.95.05", OPEN, False),
-        ("580.105.08", CLOSED, False),
-        ("615.65", OPEN, False),
-    ],
-)
-def test_libraries_come_first_before_an_older_driver(
-    tmp_path: Path, form: str, driver: str, is_old: bool
-) -> None:
-    found = find(tmp_path, driver, "580.95.05", form)
-    assert (found.version, found.is_old) == (driver, is_old)
-    expected = {"LD_LIBRARY_PATH": f"{tmp_path}:/usr/local/nvidia/lib"} if is_old else {}
-    # Twice the same: a box starts programs that start others.
-    for paths in ("/usr/local/nvidia/lib", f"{tmp_path}:/usr/local/nvidia/lib"):
-        assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
+OLD = {"LD_LIBRARY_PATH": "{folder}:/usr/local/nvidia/lib"}
 
 
 @pytest.mark.parametrize(
-    ("driver", "libraries", "options", "variables", "level"),
+    ("driver", "form", "libraries", "options", "variables", "level"),
     [
-        ("535.129.03", "580.95.05", {}, {"LD_LIBRARY_PATH": "{folder}"}, "info"),
-        ("535.129.03", "580.95.05", {"works": False}, {}, "warning"),
-        ("", "580.95.05", {}, {"TRITON_SERVER_CPU_ONLY": "1"}, "warning"),
+        # Libraries come first if the driver is older.
+        ("470.256.02", CLOSED, "580.95.05", {}, OLD, "info"),
+        ("580.95.04", OPEN, "580.95.05", {}, OLD, "info"),
+        ("580.95", CLOSED, "580.95.05", {}, OLD, "info"),
+        ("580.95.05", OPEN, "580.95.05", {}, {}, "info"),
+        ("580.105.08", CLOSED, "580.95.05", {}, {}, "info"),
+        ("615.65", OPEN, "580.95.05", {}, {}, "info"),
+        ("535.129.03", CLOSED, "580.95.05", {"works": False}, {}, "warning"),
+        ("535.129.03", CLOSED, "", {}, {}, "info"),
+        ("", CLOSED, "580.95.05", {}, {"TRITON_SERVER_CPU_ONLY": "1"}, "warning"),
         # WSL and Jetsons have no such file.
-        ("", "580.95.05", {"has_gpu": True}, {}, "info"),
-        ("535.129.03", "", {}, {}, "info"),
+        ("", CLOSED, "580.95.05", {"has_gpu": True}, {}, "info"),
     ],
 )
 def test_what_a_machine_gets_and_the_start_says(
-    tmp_path: Path, driver: str, libraries: str, options: Any, variables: dict[str, str], level: str
+    tmp_path: Path, driver: str, form: str, libraries: str, options: Any, variables: Any, level: str
 ) -> None:
-    found = find(tmp_path, driver, libraries, **options)
-    assert found.variables({}) == {name: text.format(folder=tmp_path) for name, text in variables.items()}
+    found = find(tmp_path, driver, libraries, form, **options)
+    expected = {name: text.format(folder=tmp_path) for name, text in variables.items()}
+    # Twice the same: a box starts programs that start others.
+    for paths in ("/usr/local/nvidia/lib", f"{tmp_path}:/usr/local/nvidia/lib"):
+        assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
     line = found.describe()
-    assert line is not None
-    assert line[0] == level
-    assert driver in line[1]
+    assert line and line[0] == level and driver in line[1]
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,17 @@ def test_a_failure_is_of_the_model_that_was_called(
     assert (failure.kind, failure.stalled) == (kind, None)
 
 
-def test_a_process_that_answered_late_stalled() -> None:
-    failure = translate_status(Code.INTERNAL, "Stub process 'm_0_0' is not healthy.")
-    assert failure.of("m", 1.0).stalled == "m_0_0"
+@pytest.mark.parametrize(
+    ("text", "instance"),
+    [
+        ("Stub process 'm_0_0' is not healthy.", "m_0_0"),
+        ("[request id: 7] in ensemble 'all', Stub process 'm_0_1' is not healthy.", "m_0_1"),
+        ("Stub process is not healthy.", ""),
+        ("Failed to obtain the health mutex.", ""),
+    ],
+)
+def test_a_process_that_answered_late_stalled(text: str, instance: str) -> None:
+    assert translate_status(Code.INTERNAL, text).of("m", 1.0).stalled == instance
 
 
 def test_what_a_caller_reads_shows_neither_traceback_nor_instance_nor_run_folder() -> None:

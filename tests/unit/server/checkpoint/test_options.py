@@ -42,15 +42,13 @@ def test_without_the_file_the_configuration_has_the_rules(tmp_path: Path) -> Non
     assert options == {"start": 0, "end": [1], "rules": {"num_beams": 2}}
 
 
-def test_what_transformers_saves_by_itself_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text(json.dumps({"<pad>": 0, "|": 1, "a": 2, "<unk>": 3}))
-    Wav2Vec2FeatureExtractor(sampling_rate=8000, do_normalize=False).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
-    Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json")).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
-    expected = {"rate": 8000, "normalise": False, "blank": "<pad>", "delimiter": "|"}
-    assert sounds(tmp_path, is_speech=True) == expected
-
-
-def test_the_file_of_a_whole_processor_counts_too(tmp_path: Path) -> None:
+def test_what_transformers_saves_of_speech_or_of_a_whole_processor_is_taken(tmp_path: Path) -> None:
     extractor = {"sampling_rate": 8000, "do_normalize": False}
     (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
     assert sounds(tmp_path, is_speech=False) == {"rate": 8000, "normalise": False}
+    (tmp_path / "processor_config.json").unlink()
+    (tmp_path / "vocab.json").write_text(json.dumps({"<pad>": 0, "|": 1, "a": 2, "<unk>": 3}))
+    Wav2Vec2FeatureExtractor(**extractor).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json")).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    expected = {"rate": 8000, "normalise": False, "blank": "<pad>", "delimiter": "|"}
+    assert sounds(tmp_path, is_speech=True) == expected

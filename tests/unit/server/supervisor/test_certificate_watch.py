@@ -13,24 +13,21 @@ from sm.server.access.certificates import CertificateWatch
 from tests.support import certificates as certificate_files
 
 
-class WatchedCertificate:
+class Watched:
     """A certificate and key, their served copies, and what the watch has done."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.now, self.reloads = folder, 100.0, 0
-        self.log_levels: list[str] = []
+        self.folder, self.now, self.reloads, self.log_levels = folder, 100.0, 0, list[str]()
         self.files = certificate_files.write(folder)
         certificates.install(certificates.read(*self.files), folder / "tls", self.files)
-        self.watch = CertificateWatch(
-            self.files,
-            folder / "tls",
-            lambda: self.now,
-            self.reload,
-            lambda level, _: self.log_levels.append(level),
-        )
 
-    def reload(self) -> None:
-        self.reloads += 1
+        def reload() -> None:
+            self.reloads += 1
+
+        def log(level: str, _: str) -> None:
+            self.log_levels.append(level)
+
+        self.watch = CertificateWatch(self.files, folder / "tls", lambda: self.now, reload, log)
 
     def poll(self, times: int = 1) -> None:
         for _ in range(times):
@@ -42,11 +39,11 @@ class WatchedCertificate:
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> WatchedCertificate:
-    return WatchedCertificate(tmp_path)
+def setup(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
 
 
-def test_files_may_be_replaced_one_after_the_other(setup: WatchedCertificate) -> None:
+def test_files_may_be_replaced_one_after_the_other(setup: Watched) -> None:
     (setup.folder / "new").mkdir()
     certificate, key = certificate_files.write(setup.folder / "new")
     certificate.replace(setup.files[0])
@@ -56,7 +53,7 @@ def test_files_may_be_replaced_one_after_the_other(setup: WatchedCertificate) ->
     assert (setup.reloads, setup.log_levels) == (1, ["info"])
 
 
-def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: WatchedCertificate) -> None:
+def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: Watched) -> None:
     valid = setup.files[0].read_bytes()
     for _ in range(2):
         setup.files[0].write_text("garbage")
@@ -67,7 +64,7 @@ def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: Watche
     assert (setup.reloads, setup.log_levels) == (0, ["warning", "warning"])
 
 
-def test_a_full_disk_delays_the_reload(setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_the_reload(setup: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -225,7 +225,7 @@ def test_exits_of_more_than_five_minutes_ago_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("status", [3, 4])
-@pytest.mark.parametrize("sentence", ["", "clients/a/client.py: line 1: no."])
+@pytest.mark.parametrize("sentence", ["", "clients/a/client.py: line 1: no"])
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_client_that_cannot_load_ends_the_first_start(tries: int, sentence: str, status: int) -> None:
     box = PlayedBox().advance().become_ready(CONTROL).become_ready(NGINX, TRITON)
@@ -234,14 +234,14 @@ def test_a_client_that_cannot_load_ends_the_first_start(tries: int, sentence: st
     box.logged.clear()
     box.failures[DATA] = sentence
     assert box.exit(DATA, status).stop_code == 1
-    assert len(box.logged) == 1 and sentence in box.logged[0]
+    assert len(box.logged) == 1 and sentence in box.reason
 
 
 def test_a_triton_that_cannot_load_a_model_or_take_its_options_ends_the_first_start() -> None:
     box = PlayedBox().advance()
-    box.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
+    box.failures[TRITON] = "the model 'cat' cannot be loaded: no such file"
     assert box.advance(0.2).stop_code == 1
-    assert box.failures[TRITON] in box.logged
+    assert box.reason == box.failures[TRITON]
     assert PlayedBox().advance().exit(TRITON, 1).stop_code == 1
 
 
@@ -257,10 +257,10 @@ def test_after_a_failed_start_the_children_are_killed() -> None:
 def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
     box = PlayedBox().advance().become_ready(CONTROL)
     box.has_oom_kill = True
-    assert not any("memory" in message for message in box.advance(4).logged)
+    assert box.advance(4).logged == box.advance(1).logged
     box.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
-    (message,) = (message for message in box.advance(0.2).logged if "memory" in message)
-    assert message.startswith(box.failures[TRITON].removesuffix("."))
+    assert box.advance(0.2).reason.startswith(box.failures[TRITON].removesuffix("."))
+    assert "memory" in box.reason
 
 
 @pytest.mark.parametrize(("status", "is_started"), [(-11, False), (-9, True)])
@@ -270,7 +270,6 @@ def test_a_child_that_ends_after_an_oom_kill_is_restarted_with_the_cause(
     box = PlayedBox().start_all() if is_started else PlayedBox().advance()
     box.has_oom_kill = True
     assert box.exit(TRITON, status).advance(0.2).calls[-1] == ("spawn", TRITON)
-    assert Signals(-status).name in box.logged[-1]
     assert "memory" in box.logged[-1]
 
 
