@@ -6,6 +6,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -39,10 +40,8 @@ def test_the_models_baked_into_the_image_are_served_if_the_platform_gives_none(t
     platform_folder.mkdir()
     (platform_folder / ".keep").touch()
     assert choose_repository(Settings(), platform_folder, baked) == baked
-    assert (
-        choose_repository(replace(Settings(), repository=platform_folder), platform_folder, baked)
-        == platform_folder
-    )
+    chosen = replace(Settings(), repository=platform_folder)
+    assert choose_repository(chosen, platform_folder, baked) == platform_folder
     (platform_folder / "readme.txt").touch()  # the folder is not empty, so it was meant
     assert choose_repository(Settings(), platform_folder, baked) == platform_folder
     assert choose_repository(Settings(), tmp_path / "none", tmp_path / "no image") == tmp_path / "none"
@@ -70,9 +69,8 @@ def test_a_temporary_folder_that_nginx_cannot_use_is_replaced(
 def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path: Path) -> None:
     models = write_repository(tmp_path / "models", "one", "many", "versions", "onnx", python=True)
     (models / "onnx" / "1" / "model.py").unlink()
-    (models / "many" / "config.pbtxt").write_text(
-        "instance_group [{ count: 3 }, { kind: KIND_GPU gpus: [0, 1] }]"
-    )
+    groups = "instance_group [{ count: 3 }, { kind: KIND_GPU gpus: [0, 1] }]"
+    (models / "many" / "config.pbtxt").write_text(groups)
     (models / "versions" / "2").mkdir()
     (models / "versions" / "2" / "model.py").touch()
     (models / "versions" / "config.pbtxt").write_text("version_policy { all {} }")
@@ -80,10 +78,7 @@ def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path:
 
 
 def test_a_missing_temporary_folder_is_an_error_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> str:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=FileNotFoundError))
     with pytest.raises(StartError, match="TMPDIR"):
         temporary_folder()
 

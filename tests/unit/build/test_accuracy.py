@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,20 @@ from tests.support.onnx_graphs import batch_sum, embedding, plus_one, plus_row, 
 
 
 @pytest.mark.parametrize(
-    ("make_graph", "max_batch", "sizes"),
+    ("make_graph", "max_batch", "ranges", "sizes"),
     [
-        (embedding, 2, ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")),
-        (plus_one, 1, ("1",)),
-        (lambda file: plus_one(file, batch=2), 8, ("1",)),
+        (embedding, 2, {}, ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")),
+        (embedding, 2, {"b": (1, 2, 2), "s": (5, 6, 900)}, ("1x5", "1x6", "1x900", "2x5", "2x6")),
+        (plus_one, 1, {}, ("1",)),
+        (lambda file: plus_one(file, batch=2), 8, {}, ("1",)),
     ],
-    ids=["free lengths", "no batch above the maximum", "a fixed batch"],
+    ids=["free lengths", "only those asked for", "no batch above the maximum", "a fixed batch"],
 )
-def test_the_sizes_that_are_tried(tmp_path: Path, make_graph: Any, max_batch: int, sizes: Any) -> None:
+def test_the_sizes_that_are_tried(
+    tmp_path: Path, make_graph: Callable[[Path], Graph], max_batch: int, ranges: Any, sizes: tuple[str, ...]
+) -> None:
     graph = make_graph(tmp_path / "model.onnx")
-    assert Comparison(graph, max_batch).against(graph.path).sizes == sizes
+    assert Comparison(graph, max_batch, ranges=ranges).against(graph.path).sizes == sizes
 
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path: Path) -> None:
@@ -58,23 +62,13 @@ def make_search(graph: Graph, **ranges: Range) -> SizeSearch:
     return SizeSearch(graph, session(graph.path), ranges)
 
 
-def test_the_stride_of_a_graph_is_found(tmp_path: Path) -> None:
+def test_the_stride_of_a_graph_and_a_size_named_in_an_error_are_found(tmp_path: Path) -> None:
     graph = strided(tmp_path / "model.onnx", 32)
     search = make_search(graph)
     assert [tuple(sizes.values()) for sizes in search.find()] == [(1, 1), (32, 32), (64, 64), (64, 128)]
     assert search.refused == ["16", "77"]
     assert "3x64" in Comparison(graph, 3).against(graph.path).sizes
-
-
-def test_a_size_named_in_an_error_is_tried(tmp_path: Path) -> None:
-    search = make_search(plus_row(tmp_path / "model.onnx", 203))
-    assert {"n": 203} in search.find()
-
-
-def test_only_the_requested_sizes_are_tried(tmp_path: Path) -> None:
-    graph = embedding(tmp_path / "model.onnx")
-    comparison = Comparison(graph, 2, ranges={"b": (1, 2, 2), "s": (5, 6, 900)})
-    assert comparison.against(graph.path).sizes == ("1x5", "1x6", "1x900", "2x5", "2x6")
+    assert {"n": 203} in make_search(plus_row(tmp_path / "model.onnx", 203)).find()
 
 
 def test_a_requested_size_that_does_not_work_is_an_error(tmp_path: Path) -> None:
@@ -102,16 +96,11 @@ class Tiny(TensorClient):
 """
 
 
-def write_client(folder: Path) -> Path:
-    client_folder = folder / "clients" / "tiny"
+def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
+    graph, client_folder = plus_one(tmp_path / "model.onnx"), tmp_path / "clients" / "tiny"
     (client_folder / "sample").mkdir(parents=True)
     (client_folder / "client.py").write_text(CLIENT)
     (client_folder / "sample" / "payload.json").write_text(json.dumps({"tensor": [1, 2, 3, 4]}))
-    return client_folder
-
-
-def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
-    graph, client_folder = plus_one(tmp_path / "model.onnx"), write_client(tmp_path)
     model = InProcess(graph, session(graph.path))
     assert count_equal_answers(client_folder, tmp_path, model, model) == (1, 1)
     other_model = InProcess(graph, session(batch_sum(tmp_path / "other.onnx").path))

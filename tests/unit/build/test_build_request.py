@@ -74,12 +74,6 @@ def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Pat
     assert (profile.minimum, profile.optimum, profile.maximum) == ((1, 128), (16, 128), (128, 128))
 
 
-def test_a_free_length_without_a_range_is_refused_with_an_example(tmp_path: Path) -> None:
-    graph = embedding(tmp_path / "model.onnx")
-    with pytest.raises(CommandError, match="'s'.*--shapes ids=1x128,16x128,"):
-        build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
-
-
 @pytest.mark.parametrize(
     ("batch", "fields", "named"),
     [
@@ -90,11 +84,16 @@ def test_a_free_length_without_a_range_is_refused_with_an_example(tmp_path: Path
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(tmp_path: Path, batch: Any, fields: Any, named: str) -> None:
-    graph = plus_one(tmp_path / "m.onnx", batch)
     if "shapes" in fields:
         fields = {"shapes": dict([build_request.shapes(fields["shapes"])])}
     with pytest.raises(CommandError, match=named):
-        build_request.ranges(build_request_with(**fields), graph, 8)
+        build_request.ranges(build_request_with(**fields), plus_one(tmp_path / "m.onnx", batch), 8)
+
+
+def test_a_free_length_without_a_range_is_refused_with_an_example(tmp_path: Path) -> None:
+    graph = embedding(tmp_path / "model.onnx")
+    with pytest.raises(CommandError, match="'s'.*--shapes ids=1x128,16x128,"):
+        build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a b", "a/b"])

@@ -52,19 +52,15 @@ def plan(folder: Path, **changes: Any) -> Plan:
     return Plan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
 
 
-def test_standin_plan_and_timing_cache_are_written(tmp_path: Path) -> None:
-    tiny_plan = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
-    assert plans.build_with_package(tiny_plan, fake_tensorrt()) == "10.13.3"
-    assert (tiny_plan.file.read_bytes(), (tmp_path / "times").read_bytes()) == (b"plan", b"times")
-
-
-def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
+def test_standin_a_compatible_plan_is_asked_for_and_written_with_its_timing_cache(tmp_path: Path) -> None:
     trt, flags = fake_tensorrt(), list[str]()
     trt.config.set_flag = flags.append
     trt.config.create_builder_config = lambda: trt.config
-    compatible = plan(tmp_path, version_compatible=True, hardware_compatibility="ampere+")
-    plans.build_with_package(compatible, trt)
+    options = {"version_compatible": True, "hardware_compatibility": "ampere+", "workspace": 512}
+    compatible = plan(tmp_path, timing_cache=tmp_path / "times", **options)
+    assert plans.build_with_package(compatible, trt) == "10.13.3"
     assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
+    assert (compatible.file.read_bytes(), (tmp_path / "times").read_bytes()) == (b"plan", b"times")
 
 
 def test_trtexec_is_found_where_nvidia_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,20 +88,16 @@ def builder_without_gpu(logger: Any) -> Any:
     raise TypeError("pybind11::init(): factory function returned nullptr")
 
 
+ERROR = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
+
+
 @pytest.mark.parametrize(
     ("answers", "changes", "named"),
     [
         # TensorRT 11 has no weak types.
         ({"weak": False}, {"strongly_typed": False}, "--no-strongly-typed"),
         ({}, {"hardware_compatibility": "sameComputeCapability"}, "sameComputeCapability"),
-        (
-            {
-                "parse_from_file": False,
-                "num_errors": 1,
-                "get_error": SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH"),
-            },
-            *({}, "In node 3: INVALID_GRAPH"),
-        ),
+        ({"parse_from_file": False, "num_errors": 1, "get_error": ERROR}, {}, ERROR.desc()),
         ({"builder": builder_without_gpu}, {}, "GPU"),
     ],
     ids=["weak types", "an older release's level", "a graph that cannot be parsed", "no GPU"],

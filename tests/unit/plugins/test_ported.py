@@ -81,16 +81,15 @@ def test_a_handle_that_does_not_answer_each_request_is_told_so(tmp_path: Path, r
         client.inference(client.payload(body=b"7", content_type="text/plain"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from ts.torch_handler.base_handler import BaseHandler\nclass Mine(BaseHandler):\n    def inference(self, x): ...",
-        "class Mine:\n    def predict(self, x): ...",
-        "from cog import BasePredictor\nclass Predictor(BasePredictor):\n    def predict(self, x): ...",
-        "class Handler:\n    pass\ndef handle(inputs): ...",
-    ],
-)
+NEED_A_PORT = [
+    "from ts.torch_handler.base_handler import BaseHandler\nclass Mine(BaseHandler):\n    def inference(self, x): ...",
+    "class Mine:\n    def predict(self, x): ...",
+    "from cog import BasePredictor\nclass Predictor(BasePredictor):\n    def predict(self, x): ...",
+    "class Handler:\n    pass\ndef handle(inputs): ...",
+]
+
+
+@pytest.mark.parametrize("text", NEED_A_PORT)
 def test_code_that_needs_a_port_names_the_page(tmp_path: Path, text: str) -> None:
-    write(tmp_path, mine=text)
     with pytest.raises(StartError, match=PAGE):
-        load(tmp_path, "mine")
+        load(write(tmp_path, mine=text), "mine")

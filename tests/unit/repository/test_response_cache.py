@@ -76,7 +76,5 @@ def test_triton_does_not_see_that_a_refused_model_asks(tmp_path: Path) -> None:
     machine = Machine(gpu=False)
     for folder, has_cache, asking in (("with", True, {"fixed"}), ("without", False, set())):
         served = overlay.for_triton(tmp_path / "repository", tmp_path / folder, machine, has_cache=has_cache)
-        found = {
-            each.name for each in models.read(served) if each.config and each.config.response_cache.enable
-        }
-        assert found == asking
+        configs = {each.name: each.config for each in models.read(served)}
+        assert {name for name, config in configs.items() if config and config.response_cache.enable} == asking

@@ -25,6 +25,7 @@ from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER
 from tests.support.checkpoint_fields import CONFIG
 
 LIBRARY = Path(transformers.__file__).parent
+GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}
 #: Arguments that transformers makes of the files itself, and hands on to its classes.
 INTERNAL = (
     "_json_padding _json_truncation _spm_precompiled_charsmap gguf_file merges post_processor tokenizer "
@@ -45,16 +46,17 @@ def fields_of_tokenizers() -> set[str]:
 
 
 def fields_of_speech() -> Collection[str]:
-    return inspect.signature(Wav2Vec2CTCTokenizer.__init__).parameters.keys() - {
-        "self",
-        "vocab_file",
-        "kwargs",
-    }
+    given = {"self", "vocab_file", "kwargs"}
+    return inspect.signature(Wav2Vec2CTCTokenizer.__init__).parameters.keys() - given
 
 
 def fields_of_sound() -> Collection[str]:
     extractor: Any = Wav2Vec2FeatureExtractor()  # type: ignore[no-untyped-call]
     return {*extractor.to_dict(), *vars(extractor)}
+
+
+def fields_of_pictures(name: str) -> Any:
+    return getattr(transformers, f"{name}ImageProcessorPil").valid_kwargs.__annotations__.keys
 
 
 @pytest.mark.parametrize(
@@ -66,13 +68,7 @@ def fields_of_sound() -> Collection[str]:
         (fields_of_tokenizers, {**TOKENIZER, **dict.fromkeys(INTERNAL.split())}),
         (fields_of_speech, SPEECH),
         (fields_of_sound, SOUND),
-        *(
-            (
-                getattr(transformers, f"{name}ImageProcessorPil").valid_kwargs.__annotations__.keys,
-                {**COMMON, **processor.fields},
-            )
-            for name, processor in PROCESSORS.items()
-        ),
+        *((fields_of_pictures(name), {**COMMON, **each.fields}) for name, each in PROCESSORS.items()),
     ],
 )
 def test_every_field_of_transformers_is_in_the_table(read: Any, table: Collection[str]) -> None:
@@ -112,12 +108,8 @@ def test_the_obeyed_fields_are_those_that_the_code_reads(
     words = '{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}'
     (tmp_path / "tokenizer.json").write_text(f'{{"added_tokens": [], "model": {words}}}')
     (tmp_path / "generation_config.json").write_text('{"num_beams": 1}')
-    full: dict[str, Any] = {
-        "architectures": ["BertForMaskedLM"],
-        "max_position_embeddings": 9,
-        "id2label": {"0": "a"},
-    }
-    full |= {"decoder_start_token_id": 0, "eos_token_id": 1}
+    full: dict[str, Any] = {"architectures": ["BertForMaskedLM"], "max_position_embeddings": 9}
+    full |= {"id2label": {"0": "a"}, **GENERATED}
     # The second leaves out what the first says, so that the code looks for it elsewhere.
     less: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1}
     for content, tasks in ((full, ("", *TASKS)), (less, ("text2text-generation", "fill-mask"))):
@@ -127,21 +119,17 @@ def test_the_obeyed_fields_are_those_that_the_code_reads(
     assert asked == {name for name, field in CONFIG.items() if field.effect == "obeyed"}
 
 
-GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}
-NOT_DONE: dict[str, object] = {
-    "do_sample": True,
-    "num_beam_groups": 2,
-    "force_words_ids": [[1]],
-    "num_return_sequences": 3,
-}
-NOT_DONE |= {
-    "guidance_scale": 1.5,
-    "stop_strings": ["."],
-    "forced_decoder_ids": [[1, 2]],
-    "num_beams": "many",
-}
-NOT_DONE |= {"watermarking_config": {"bias": 2.0}, "repetition_penalty": 0, "decoder_start_token_id": [0, 0]}
-NOT_DONE |= {"eos_token_id": None, "penalty_alpha": 0.6}
+NOT_DONE: list[dict[str, Any]] = [
+    *({"do_sample": True}, {"num_beam_groups": 2}, {"force_words_ids": [[1]]}, {"num_return_sequences": 3}),
+    *(
+        {"guidance_scale": 1.5},
+        {"stop_strings": ["."]},
+        {"forced_decoder_ids": [[1, 2]]},
+        {"num_beams": "many"},
+    ),
+    *({"watermarking_config": {"bias": 2.0}}, {"repetition_penalty": 0}, {"decoder_start_token_id": [0, 0]}),
+    *({"eos_token_id": None}, {"penalty_alpha": 0.6}),
+]
 VIT = {"image_processor_type": "ViTImageProcessor"}
 #: Readers of a folder, by the files that they read.
 READERS: dict[str, Callable[[Path], object]] = {
@@ -155,7 +143,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     ("file", "fields", "named"),
     [
-        *(("generation_config.json", {**GENERATED, name: value}, name) for name, value in NOT_DONE.items()),
+        *(("generation_config.json", GENERATED | wrong, next(iter(wrong))) for wrong in NOT_DONE),
         ("preprocessor_config.json", {"feature_extractor_type": "WhisperFeatureExtractor"}, "Whisper"),
         ("preprocessor_config.json", {"feature_size": 80}, "feature_size"),
         ("preprocessor_config.json", {"padding_side": "left"}, "padding_side"),

@@ -145,7 +145,8 @@ def test_nginx_waits_for_the_control_plane_and_the_workers_wait_for_the_models()
     assert box.manager.rejecting
     box.become_ready(CONTROL).advance(5)
     assert box.calls[-1] == ("spawn", NGINX)
-    assert not box.manager.rejecting
+    assert not box.manager.rejecting and not box.manager.front_is_ready
+    assert box.become_ready(NGINX).manager.front_is_ready
     box.become_ready(TRITON)
     assert box.calls[-1] == ("spawn", DATA)
 
@@ -158,6 +159,7 @@ def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
     box.become_ready(DATA)
     assert (box.state["ready"], box.reason) == (True, "")
     assert box.state["processes"][TRITON] == {"pid": box.running[TRITON], "state": "ready", "restarts": 0}
+    assert not box.manager.steady
     assert PlayedBox().start_all().manager.steady
 
 
@@ -271,6 +273,8 @@ def test_a_child_that_ends_after_an_oom_kill_is_restarted_with_the_cause(
     box.has_oom_kill = True
     assert box.exit(TRITON, status).advance(0.2).calls[-1] == ("spawn", TRITON)
     assert "memory" in box.logged[-1]
+    # A Triton that is not killed itself has lost a process of a model.
+    assert ("Python model" in box.logged[-1]) is (status != -9)
 
 
 def test_an_oom_kill_of_another_process_is_reported_once() -> None:
