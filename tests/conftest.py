@@ -85,7 +85,8 @@ SHARED = {
     "push": ("e2e/push",),
     "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),
     "small box": tuple(
-        f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "sessions", "v2")
+        f"integration/box/{name}"
+        for name in ("headers", "hostile_bodies", "http_conformance", "known_holes", "sessions", "v2")
     ),
     "streaming": ("integration/streaming",),
     "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shlex
 import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from sm.control.paths import PATHS
 from sm.server.access import keys
 from tests.support import pages
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port
+from tests.support.load import dispatch_body
 
 ORIGIN = "https://app.example.com"
 #: The documentation's commands: they make the files, start the box and call it.
@@ -26,6 +29,42 @@ PAGE = "run/expose-the-port.md"
     pages.code_blocks(PAGE),
     pages.code_blocks(PAGE, "bash"),
 )
+ROUTES_THAT_NEED_A_KEY = [
+    ("POST", "/invocations"),
+    ("POST", "/endpoints/any/invocations"),
+    ("POST", "/endpoints/any/invocations-response-stream"),
+    ("GET", "/invocations-bidirectional-stream"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/v1/rerank"),
+    ("GET", "/v1/models"),
+    ("GET", "/v2"),
+    ("GET", "/v2/health/ready"),
+    ("POST", "/v2/models/echo/infer"),
+    *[("GET", re.sub("<.*?>", "probe", path.rule)) for path in PATHS if not path.is_open],
+    ("POST", "/models"),
+    ("DELETE", "/models/probe"),
+    ("POST", "/models/probe/invoke"),
+    ("GET", "/anything"),
+    ("GET", "/ping/x"),
+]
+
+
+class Answer(NamedTuple):
+    """Its headers have lower-case names."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> tuple[int, str]:
+        """The status and code of an error in the box's shape."""
+        members = json.loads(self.body)
+        assert (set(members), self.headers["content-type"]) == (
+            {"error", "code", "request_id"},
+            "application/json",
+        )
+        return self.status, members["code"]
 
 
 @dataclass
@@ -49,37 +88,33 @@ class LockedBox:
     def certificate_key(self) -> Path:
         return self.folder / "box.key"
 
-    def connect(self) -> ssl.SSLSocket:
+    def connect(self, *protocols: str) -> ssl.SSLSocket:
         """Open a TLS connection without verifying the certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        plain = socket.create_connection(("127.0.0.1", self.tls_port), timeout=20)
+        context.set_alpn_protocols([*protocols])
+        plain = socket.create_connection(("127.0.0.1", self.tls_port), timeout=60)
         return context.wrap_socket(plain)
 
-    def request(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request over TLS, and return status, headers with lower-case names, and body."""
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """Send a request over TLS."""
         connection = http.client.HTTPConnection("127.0.0.1", self.tls_port, timeout=30)
         connection.sock = self.connect()
         try:
             connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
             answer = connection.getresponse()
-            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
             connection.close()
 
-    def invoke(self, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        body = json.dumps({"modelname": "probe", "payload": {}}).encode()
+    def invoke(self, **headers: str) -> Answer:
+        body = dispatch_body("probe", {})
         return self.request("POST", "/invocations", body, Content_Type="application/json", **headers)
 
-
-def read_error(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
-    """Return the body of an error, after checking that it has the box's error shape."""
-    body: dict[str, Any] = json.loads(answer[2])
-    assert set(body) == {"error", "code", "request_id"}
-    assert answer[1]["content-type"] == "application/json"
-    return body
+    def warnings(self, file: Path) -> int:
+        """Return how many warnings in the log name a file."""
+        lines = self.box.log.read_text().splitlines()
+        return sum('"level":"warning"' in line and str(file) in line for line in lines)
 
 
 @pytest.fixture(scope="session")
@@ -96,22 +131,15 @@ def locked(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     tls_port, page_port = free_port(), free_port()
     variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
     with boxes.own(
-        ("echo", "counts"),
+        ("echo", "counts", "torrent"),
         ("platform", "streaming"),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_TLS_PORT=str(tls_port),
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         TRIREME_MAX_SESSIONS="20",
+        TRIREME_STREAM_STALL_SECONDS="3",
         **variables,
     ) as box:
-        yield LockedBox(
-            box=box,
-            folder=folder,
-            tls_port=tls_port,
-            page_port=page_port,
-            keys_file=keys_file,
-            key=(folder / "alice.key").read_text().strip(),
-            limited_key=limited_key,
-            other_key=other_key,
-        )
+        alice = (folder / "alice.key").read_text().strip()
+        yield LockedBox(box, folder, tls_port, page_port, keys_file, alice, limited_key, other_key)

@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.integration.access.locked_boxes import ORIGIN, LockedBox
+from tests.integration.access.locked_boxes import ORIGIN, Answer, LockedBox
 from tests.support.boxes import wait_until
 from tests.support.browser import chromium
 
@@ -61,7 +61,7 @@ def invoke_from_page(browser: webdriver.Chrome, locked: LockedBox, key: str) -> 
     return dict(browser.execute_async_script(INVOKE_MODEL, url, key))
 
 
-def preflight(locked: LockedBox, origin: str) -> tuple[int, dict[str, str], bytes]:
+def preflight(locked: LockedBox, origin: str) -> Answer:
     return locked.request(
         "OPTIONS",
         "/invocations",
@@ -124,8 +124,8 @@ def test_a_preflight_is_answered_without_a_key(locked: LockedBox) -> None:
     assert "POST" in headers["access-control-allow-methods"]
     assert headers["vary"].startswith("Origin")
     # One that is no preflight needs a key.
-    assert locked.request("OPTIONS", "/invocations")[0] == 401
-    assert locked.request("OPTIONS", "/invocations", Origin=ORIGIN)[0] == 401
+    assert locked.request("OPTIONS", "/invocations").status == 401
+    assert locked.request("OPTIONS", "/invocations", Origin=ORIGIN).status == 401
 
 
 @pytest.mark.parametrize(
@@ -134,28 +134,24 @@ def test_a_preflight_is_answered_without_a_key(locked: LockedBox) -> None:
 )
 def test_other_origins_get_no_cors_headers(locked: LockedBox, origin: str) -> None:
     for response in (preflight(locked, origin), locked.invoke(Origin=origin, x_api_key=locked.key)):
-        assert "access-control-allow-origin" not in response[1]
-        assert response[1]["vary"].startswith("Origin")
+        assert "access-control-allow-origin" not in response.headers
+        assert response.headers["vary"].startswith("Origin")
 
 
 def test_every_status_allows_the_listed_origin_and_never_all_origins(locked: LockedBox) -> None:
     key = {"Origin": ORIGIN, "x_api_key": locked.key}
-    responses = {
+    for expected, (status, headers, _) in {
         200: locked.invoke(**key),
         401: locked.invoke(Origin=ORIGIN),
         403: locked.invoke(Origin=ORIGIN, x_api_key="x"),
         404: locked.request("GET", "/nothing", None, **key),
         413: locked.request("POST", "/invocations", None, Content_Length=str(2**40), **key),
-    }
-    for status, (actual_status, headers, _) in responses.items():
-        assert (actual_status, headers["access-control-allow-origin"], headers["vary"]) == (
-            status,
-            ORIGIN,
-            "Origin",
-        )
+    }.items():
+        found = (status, headers["access-control-allow-origin"], headers["vary"])
+        assert found == (expected, ORIGIN, "Origin")
         assert "access-control-allow-credentials" not in headers
     own = f"https://127.0.0.1:{locked.tls_port}"
-    assert locked.invoke(Origin=own, x_api_key=locked.key)[1]["access-control-allow-origin"] == own
+    assert locked.invoke(Origin=own, x_api_key=locked.key).headers["access-control-allow-origin"] == own
 
 
 def test_a_websocket_of_another_origin_is_refused(locked: LockedBox) -> None:

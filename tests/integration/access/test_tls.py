@@ -10,17 +10,9 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from tests.integration.access.access_routes import ROUTES_THAT_NEED_A_KEY
-from tests.integration.access.locked_boxes import LockedBox
+from tests.integration.access.locked_boxes import ROUTES_THAT_NEED_A_KEY, LockedBox
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
-
-
-def handshake(locked: LockedBox, *options: str) -> int:
-    """Connect with OpenSSL's command-line client, and return its exit status."""
-    address = ["-connect", f"127.0.0.1:{locked.tls_port}", "-servername", "localhost"]
-    command = ["openssl", "s_client", *address, *options]
-    return subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False).returncode
 
 
 def curl(locked: LockedBox, path: str, *options: str) -> str:
@@ -71,46 +63,45 @@ def test_http_2_is_served_when_it_is_on(locked: LockedBox) -> None:
     assert curl(locked, "/models", "--http2", *options[:4]) == "2 401"
 
 
-@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_tls_1_2_and_1_3_are_accepted(locked: LockedBox, version: str) -> None:
-    assert handshake(locked, version) == 0
+OLD, WEAK = ("-cipher", "ALL:@SECLEVEL=0"), "AES128-GCM-SHA256:AES256-GCM-SHA384"
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "accepted"),
     [
-        ("-tls1_1", "-cipher", "ALL:@SECLEVEL=0"),
-        ("-tls1", "-cipher", "ALL:@SECLEVEL=0"),
-        ("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA"),
-        ("-tls1_2", "-cipher", "AES128-GCM-SHA256:AES256-GCM-SHA384"),
+        (("-tls1_3",), True),
+        (("-tls1_2",), True),
+        (("-tls1_1", *OLD), False),
+        (("-tls1", *OLD), False),
+        (("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA"), False),
+        (("-tls1_2", "-cipher", WEAK), False),
     ],
 )
-def test_old_versions_and_weak_ciphers_are_refused(locked: LockedBox, options: tuple[str, ...]) -> None:
-    assert handshake(locked, *options) != 0
+def test_tls_1_2_and_1_3_are_accepted(locked: LockedBox, options: tuple[str, ...], accepted: bool) -> None:
+    """Not with weak ciphers. As OpenSSL's command-line client finds."""
+    address = ["-connect", f"127.0.0.1:{locked.tls_port}", "-servername", "localhost"]
+    command = ["openssl", "s_client", *address, *options]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
+    assert (done.returncode == 0) is accepted
 
 
 @pytest.mark.parametrize(("method", "path"), [*ROUTES_THAT_NEED_A_KEY, ("GET", "/")])
 def test_the_port_without_tls_serves_ping_only(locked: LockedBox, method: str, path: str) -> None:
     headers = {"x-api-key": locked.key}
     response = requests.request(method, locked.box.url + path, headers=headers, timeout=10)
-    assert response.status_code == 403
-    assert response.json()["code"] == "forbidden"
-    assert str(locked.tls_port) in response.json()["error"]
-
-
-def test_browsers_are_told_to_come_back_with_tls_only(locked: LockedBox) -> None:
-    for path in ("/ping", "/", "/no-such-path"):
-        head = curl(locked, path, "--head").lower()
-        assert head.count("strict-transport-security: max-age=31536000") == 1, (path, head)
-    plain = requests.get(f"{locked.box.url}/ping", timeout=10)
-    assert "Strict-Transport-Security" not in plain.headers
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
 
 def test_ping_needs_neither_tls_nor_a_key_and_plain_http_at_the_tls_port_gets_a_400(
     locked: LockedBox,
 ) -> None:
-    assert requests.get(f"{locked.box.url}/ping", timeout=5).status_code == 200
     assert requests.post(f"{locked.box.url}/ping", timeout=5).status_code == 200
+    plain = requests.get(f"{locked.box.url}/ping", timeout=5)
+    assert (plain.status_code, "Strict-Transport-Security" in plain.headers) == (200, False)
+    # Over TLS, browsers are told to come back with it.
+    for path in ("/ping", "/", "/no-such-path"):
+        head = curl(locked, path, "--head").lower()
+        assert head.count("strict-transport-security: max-age=31536000") == 1, (path, head)
     response = requests.get(f"http://127.0.0.1:{locked.tls_port}/ping", timeout=5)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
@@ -133,13 +124,7 @@ def test_a_new_certificate_is_served_without_a_restart(
 def test_a_broken_pair_leaves_the_old_certificate_even_after_nginx_restarts(
     locked: LockedBox, original_certificate: bytes, broken: str
 ) -> None:
-    def warnings() -> int:
-        lines = locked.box.log.read_text().splitlines()
-        return len(
-            [line for line in lines if '"level":"warning"' in line and str(locked.certificate) in line]
-        )
-
-    before = warnings()
+    before = locked.warnings(locked.certificate)
     if broken == "certificate":
         locked.certificate.write_text("garbage")
     elif broken == "key":
@@ -147,7 +132,7 @@ def test_a_broken_pair_leaves_the_old_certificate_even_after_nginx_restarts(
         locked.certificate_key.write_bytes(other_pair[1].read_bytes())
     else:
         locked.certificate.unlink()
-    wait_until(lambda: warnings() > before, description="a warning about the certificate")
+    wait_until(lambda: locked.warnings(locked.certificate) > before, description="a warning")
     locked.box.kill_and_wait_for_restart("nginx")
     assert served_certificate(locked) == original_certificate
     assert "PRIVATE KEY" not in locked.box.log.read_text()

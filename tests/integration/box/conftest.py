@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.box.tensor_clients import SOURCES
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import box, cat, demo
@@ -22,29 +23,31 @@ from tests.support.task_models import (
 from tests.support.tritons import MODELS, Model
 
 __all__ = ["box", "cat", "demo"]
-#: More than the tests' faults cause.
-RESTARTS = "50"
-SMALL_MODELS = ("counts", "echo", "fixed", "raises", "words")
 
 
 @pytest.fixture
 def small_box(boxes: Boxes) -> RunningBox:
-    """A box with small models, ``echo`` for requests that name none, a client, and 50 sessions."""
+    """A box with small models, ``echo`` for requests that name none, 50 sessions, and little room for pictures."""
     return boxes(
-        SMALL_MODELS,
-        ("platform",),
+        ("counts", "echo", "fixed", "raises", "words"),
+        ("platform", SOURCES),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         TRIREME_MAX_SESSIONS="50",
+        TRIREME_DECODE_MEMORY_MB="150",
     )
 
 
 @pytest.fixture
 def multi_model(boxes: Boxes) -> MultiModelEndpoint:
     """A box in multi-model mode."""
-    settings = {"SAGEMAKER_MODEL_SERVER_WORKERS": "2", "TRIREME_STREAM_STALL_SECONDS": "3"}
-    return shared_endpoint(boxes, TRIREME_RESTARTS=RESTARTS, **settings)
+    return shared_endpoint(
+        boxes,
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_STREAM_STALL_SECONDS="3",
+        TRIREME_RESTARTS="50",  # more than the tests' faults cause
+    )
 
 
 #: The sum, the number, the longest and the shortest of the ids that are not padding. Slow enough that callers meet.

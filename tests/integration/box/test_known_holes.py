@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line
+from tests.support.boxes import RunningBox, command_line, descendants
+from tests.support.listening import listening_ports
 
 WITHOUT_DATA: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3]}
 ECHO = {**WITHOUT_DATA, "data": [1, 2, 3]}
@@ -186,6 +187,11 @@ def test_200_streams_that_hang_up_at_once_free_nothing_twice(box: RunningBox) ->
             connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
 
-def test_the_sagemaker_server_of_triton_is_off(box: RunningBox) -> None:
+def test_tritons_ports_are_on_loopback_and_its_sagemaker_server_is_off(box: RunningBox) -> None:
     """CVE-2025-33238: the router answers those routes itself."""
     assert "--allow-sagemaker=true" not in command_line(box.pid("tritonserver"))
+    addresses = listening_ports(box.pid("tritonserver")).values()
+    assert {address[-8:] for address in addresses} == {"0100007F"}
+    listening = [listening_ports(pid) for pid in (box.process.pid, *descendants(box.process.pid))]
+    opened = {port for ports in listening for port, address in ports.items() if set(address) == {"0"}}
+    assert opened == {box.port}

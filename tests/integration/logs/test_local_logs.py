@@ -1,17 +1,20 @@
-"""``sm logs --local`` finds slow or refused requests of a real box's log, and commands find the box itself."""
+"""``serve --demo`` on this machine: commands that it prints, commands that find it, and ``sm logs --local``."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,83 +22,111 @@ from sm import hardware
 from sm.server.logs import SENTENCE
 from tests.support import embedded_metric_format
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox
+from tests.support.boxes import RunningBox, free_port
+from tests.support.demo_box import demo
 from tests.support.other_triton import OTHER_TRITON
-from tests.support.sm_command import RunSm
+from tests.support.sm_command import RunSm, sm
 from trireme_tools import logs
 
+__all__ = ["demo", "sm"]
 NAMES = ["fine", "refused", "unknown", "nginx-refused"]
 PROBE_BODY = b'{"modelname":"probe","payload":{"numbers":[1]}}'
 
 
 @pytest.fixture(scope="module")
-def local_boxes(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningBox]]:
-    """Two boxes of this machine; the older one logs its metrics, and all lines into a file of its cache."""
+def box(boxes: Boxes, demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The demo, which logs its metrics, and all lines into a file of its cache."""
     cache = tmp_path_factory.mktemp("logs")
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as run_folder, ExitStack() as stack:
+    (cache / "repository").symlink_to(demo.parent)
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as run_folder,
+        boxes.own(
+            clients=("platform",),
+            arguments="--demo",
+            SAGEMAKER_MODEL_SERVER_WORKERS="1",
+            SAGEMAKER_MAX_REQUEST_SIZE="1000000",
+            TRIREME_CACHE=str(cache),
+            TRIREME_EMF="on",
+            TRIREME_ENDPOINT_NAME="ships",
+            TMPDIR=run_folder,
+        ) as started,
+    ):
+        yield started
 
-        def start(cache: Path, arguments: str, **settings: str) -> RunningBox:
-            box = boxes.own(
-                ("echo",),
-                ("platform",),
-                arguments=arguments,
-                SAGEMAKER_MODEL_SERVER_WORKERS="1",
-                SAGEMAKER_MAX_REQUEST_SIZE="100000",
-                TRIREME_CACHE=str(cache),
-                TMPDIR=run_folder,
-                **settings,  # type: ignore[arg-type]
-            )
-            return stack.enter_context(box)
 
-        first = start(cache, "--demo", TRIREME_EMF="on", TRIREME_ENDPOINT_NAME="ships")
-        yield [first, start(tmp_path_factory.mktemp("other"), "")]
+def test_the_demo_prints_commands_that_work(box: RunningBox) -> None:
+    curls = re.findall(r"^curl .*", box.wait_for_log(f"http://localhost:{box.port}/\n"), re.M)
+    answers = [json.loads(subprocess.check_output(["bash", "-c", curl])) for curl in curls]
+    assert [answer["modelname"] for answer in answers if "result" in answer] == [
+        "bert_base",
+        "resnet",
+        "yolov5",
+    ]
+
+
+@pytest.fixture
+def another(box: RunningBox, tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """The port and the file that dates the start of another box of this machine, of which the process alone runs."""
+    folder, port = Path(box.environment["TMPDIR"]) / "trireme-another", free_port()
+    folder.mkdir()
+    with (tmp_path / "output").open("wb") as output:
+        command, variables = ["sleep", "600"], {"PATH": "/bin", "SAGEMAKER_BIND_TO_PORT": str(port)}
+        process = subprocess.Popen(command, env=variables, stdout=output)
+    (folder / "supervisor.pid").write_text(str(process.pid))
+    (folder / "box.json").touch()
+    yield port, folder / "box.json"
+    process.kill()
+    process.wait()
+    (folder / "supervisor.pid").unlink()
 
 
 def test_commands_find_the_local_box_and_name_it_among_several(
-    local_boxes: list[RunningBox], tmp_path: Path, sm: RunSm, monkeypatch: pytest.MonkeyPatch
+    box: RunningBox,
+    another: tuple[int, Path],
+    tmp_path: Path,
+    sm: RunSm,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first, second = local_boxes
-    monkeypatch.setattr("tempfile.tempdir", first.environment["TMPDIR"])
-    second.send(PROBE_BODY)
+    port, started = another
+    monkeypatch.setattr("tempfile.tempdir", box.environment["TMPDIR"])
+    os.utime(started, (1, 1))
+    box.send(PROBE_BODY)
     top = sm("top", "--once")
-    assert str(second.port) in top.out
+    assert str(box.port) in top.out
     for said in (top.err, sm("logs", "--local", "-n", "1").err):
         # The newest is taken, and the others are named.
-        assert said.index(str(second.port)) < said.index(str(first.port))
-    monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", str(first.port))
-    assert str(first.port) in sm("top", "--once").out
+        assert said.index(str(box.port)) < said.index(str(port))
+    os.utime(started, (time.time() + 3600,) * 2)
+    monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", str(box.port))
+    assert str(box.port) in sm("top", "--once").out
     (tmp_path / "request.json").write_bytes(PROBE_BODY)
     assert sm("invoke", "--json", str(tmp_path / "request.json")).status == 0
 
 
 @pytest.fixture(scope="module")
-def yesterdays_log(local_boxes: list[RunningBox]) -> Path:
+def yesterdays_log(box: RunningBox) -> Path:
     """The log of a stopped box, changed so that its requests were sent yesterday."""
-    box, _ = local_boxes
     for name, body in (
         ("fine", PROBE_BODY),
         ("refused", b'{"modelname":"probe","payload":{"numbers":"SECRET"}}'),
         ("unknown", b'{"modelname":"gone","payload":{}}'),
     ):
         box.send(body, headers={"X-Request-Id": name})
-    box.send(b" " * 100_001, headers={"X-Request-Id": "nginx-refused"}, params={"key": "SECRET"})
+    box.send(b" " * 1_000_001, headers={"X-Request-Id": "nginx-refused"}, params={"key": "SECRET"})
     box.wait_for_log("nginx-refused")
-    box.stop()
+    assert box.stop(signal.SIGINT) == 0
     (log_file,) = Path(box.environment["TRIREME_CACHE"], "logs").iterdir()
-    log_file.write_text("".join(_shift_by_a_day(log_file.read_text())))
+    lines = records(log_file)
+    for line in lines:
+        moment = datetime.fromisoformat(line["time"].replace("Z", "+00:00")) - timedelta(days=1)
+        line["time"] = moment.isoformat(timespec="milliseconds")
+    log_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     # Newer than the output of any box that runs on this machine.
     os.utime(log_file, (time.time() + 3600,) * 2)
     return log_file
 
 
-def _shift_by_a_day(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        record = json.loads(line)
-        moment = datetime.fromisoformat(record["time"].replace("Z", "+00:00")) - timedelta(days=1)
-        yield json.dumps({**record, "time": moment.isoformat(timespec="milliseconds")}) + "\n"
-
-
-def records(log: Path) -> list[dict[str, object]]:
+def records(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -133,14 +164,6 @@ def test_lines_can_be_filtered_by_model_code_id_and_time(
     assert [name for name in found if name in NAMES] == ids
 
 
-def test_a_line_has_the_times_of_the_stages_and_never_the_content(yesterdays_log: Path) -> None:
-    (line,) = [line for line in records(yesterdays_log) if line.get("request_id") == "fine"]
-    assert isinstance(line["stages_ms"], dict)
-    assert "decode" in line["stages_ms"]
-    assert line["bytes_in"] == len(PROBE_BODY)
-    assert "SECRET" not in yesterdays_log.read_text()
-
-
 def test_the_output_of_other_log_commands_can_be_piped_in(
     sm: RunSm, yesterdays_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,21 +174,24 @@ def test_the_output_of_other_log_commands_can_be_piped_in(
     assert len(result.out.splitlines()) == 1
 
 
-@pytest.mark.skipif(hardware.has_gpu(), reason="there is a GPU")
-def test_a_start_without_a_gpu_logs_one_sentence_and_no_error(yesterdays_log: Path) -> None:
+def test_a_line_has_the_times_of_the_stages_and_never_the_content(yesterdays_log: Path) -> None:
     lines = records(yesterdays_log)
+    (fine,) = [line for line in lines if line.get("request_id") == "fine"]
+    assert "decode" in fine["stages_ms"]
+    assert fine["bytes_in"] == len(PROBE_BODY)
+    assert "SECRET" not in yesterdays_log.read_text()
     # A Triton that was built without CUDA does not look for GPUs.
-    assert [line["message"] for line in lines].count(SENTENCE) in ((0, 1) if OTHER_TRITON else (1,))
-    assert [
-        line for line in lines if line["level"] in ("warning", "error") and line["process"] == "triton"
-    ] == []
+    if not hardware.has_gpu():
+        assert [line["message"] for line in lines].count(SENTENCE) in ((0, 1) if OTHER_TRITON else (1,))
+    of_triton = [line["level"] for line in lines if line["process"] == "triton"]
+    assert {"warning", "error"}.isdisjoint(of_triton)
 
 
 def test_the_box_logs_its_cloudwatch_metrics_once(yesterdays_log: Path) -> None:
     lines = [line for line in yesterdays_log.read_text().splitlines() if '"_aws"' in line]
     documents = [embedded_metric_format.read(line) for line in lines]
     kinds = {(line["Model"], line["Status"]) for line in documents}
-    assert kinds == {("-", "4xx"), ("probe", "2xx"), ("probe", "4xx")}
+    assert kinds >= {("-", "4xx"), ("probe", "2xx"), ("probe", "4xx")}
     assert sum(line["Requests"] for line in documents if line["Status"] == "4xx") == 2
     assert {line["Endpoint"] for line in documents} == {"ships"}
 

@@ -1,35 +1,53 @@
-"""Boxes whose models and clients stream."""
+"""The three boxes whose models and clients stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
+from tests.support.tritons import MODELS, ParallelModel
 
-StreamingBox = Callable[..., RunningBox]
+#: With a negative rest, waits for ever after its first part.
+PARALLEL = ParallelModel(
+    """
+for number in range(int(tensor(request, "count")[0])):
+    seconds = float(tensor(request, "seconds")[0])
+    while number and seconds < 0:
+        time.sleep(0.1)
+    time.sleep(max(0, seconds))
+    yield {"number": np.array([number])}
+""",
+    MODELS["counts"].inputs,
+    MODELS["counts"].outputs,
+)
+
+
+def streaming_box(boxes: Boxes, **settings: Any) -> RunningBox:
+    """A box with one worker, and models and clients that stream, some as fast as they can."""
+    return boxes(
+        ("counts", "torrent", "stubborn", "echo"),
+        ("streaming", "box", "platform", "torrents"),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_STREAM_STALL_SECONDS="3",
+        TRIREME_DRAIN_SECONDS="600",  # longer than a test waits
+        **settings,
+    )
 
 
 @pytest.fixture
-def streaming_box(boxes: Boxes) -> StreamingBox:
-    """A function that takes settings and returns a box with one worker, and models and clients that stream."""
-    return partial(boxes, ("counts",), ("streaming", "box", "platform"), SAGEMAKER_MODEL_SERVER_WORKERS="1")
-
-
-@pytest.fixture
-def box(streaming_box: StreamingBox) -> RunningBox:
+def box(boxes: Boxes) -> RunningBox:
     """A box that handles four callers at once."""
-    return streaming_box(TRIREME_THREADS="4")
+    return streaming_box(boxes, TRIREME_THREADS="4")
 
 
 @pytest.fixture
-def box_without_nginx(streaming_box: StreamingBox) -> RunningBox:
+def box_without_nginx(boxes: Boxes) -> RunningBox:
     """A box that gunicorn serves alone, with ten sessions."""
-    settings = {"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true", "TRIREME_MAX_SESSIONS": "10"}
-    return streaming_box(TRIREME_NGINX="off", **settings)
+    sessions = {"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true", "TRIREME_MAX_SESSIONS": "10"}
+    return streaming_box(boxes, TRIREME_NGINX="off", **sessions)
 
 
 @pytest.fixture(params=["box", "box_without_nginx"])
@@ -39,6 +57,16 @@ def either_box(request: pytest.FixtureRequest) -> RunningBox:
 
 
 @pytest.fixture
-def box_with_limits(streaming_box: StreamingBox) -> RunningBox:
-    """A box whose streams may last longer than other answers."""
-    return streaming_box(SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="5")
+def late_box(boxes: Boxes) -> RunningBox:
+    """A box whose streams may last longer than other answers, which have a second."""
+    return boxes(
+        {"parallel": PARALLEL, "counts": MODELS["counts"]},
+        ("parallel", "streaming", "box"),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        SAGEMAKER_MODEL_SERVER_TIMEOUT="1",
+        SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="parallel",
+        TRIREME_STREAM_TIMEOUT="8",
+        TRIREME_THREADS="16",
+        TRIREME_RESTARTS="10",
+    )

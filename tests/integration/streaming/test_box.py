@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 import requests
+import websocket
 from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
 from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
+from tests.support.load import dispatch_body
 
 EVENTS = {"Accept": "text/event-stream"}
 
 
-def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.Response:
+def ask(box: RunningBox, model: str, **payload: object) -> requests.Response:
     """A response whose body is a stream of events, not yet read."""
     body = {"modelname": model, "payload": payload}
     return requests.post(f"{box.url}/invocations", json=body, headers=EVENTS, stream=True, timeout=30)
@@ -35,32 +37,32 @@ def data_of_events(response: requests.Response) -> list[Any]:
     return [json.loads(event.removeprefix("event: error\n").removeprefix("data: ")) for event in events]
 
 
-def numbers(count: int) -> list[dict[str, int]]:
-    return [{"number": number} for number in range(count)]
-
-
-def invoke_with_boto3(box: RunningBox, model: str, payload: object, **options: str) -> Any:
-    body = json.dumps({"modelname": model, "payload": payload})
+def ask_with_boto3(box: RunningBox, model: str, payload: object, **options: str) -> Any:
     return runtime_client(box.url).invoke_endpoint_with_response_stream(
-        EndpointName="any", ContentType="application/json", Body=body, **options
+        EndpointName="any",
+        ContentType="application/json",
+        Body=dispatch_body(model, payload),
+        **options,
     )
 
 
 def test_a_clients_parts_are_sent_as_server_sent_events(box: RunningBox) -> None:
-    response = post_for_events(box, "words", text="a small cat")
+    body, name = dispatch_body("words", "a small cat"), "logged-at-its-end"
+    response = box.send(body, headers={**EVENTS, "X-Amzn-SageMaker-Inference-Id": name})
     assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert "Content-Length" not in response.headers
     words = [{"modelname": "words", "result": word} for word in ("a", "small", "cat")]
     assert data_of_events(response) == words
-    assert data_of_events(post_for_events(box, "numbers", count=4)) == numbers(4)
+    (line,) = [json.loads(line) for line in box.wait_for_log(name).splitlines() if name in line]
+    assert (line["model"], line["status"], line["parts"]) == ("words", 200, 3)
     # One that does not stream sends one event; who accepts no events gets the list of parts.
-    assert data_of_events(post_for_events(box, "slow", seconds=0)) == [{"modelname": "slow", "result": 0.0}]
+    assert data_of_events(ask(box, "slow", seconds=0)) == [{"modelname": "slow", "result": 0.0}]
     assert box.invoke("words", {"text": "a b"}).json() == {"modelname": "words", "result": ["a", "b"]}
 
 
 def test_a_part_arrives_before_the_next_one_exists(either_box: RunningBox, tmp_path: Path) -> None:
     second, third = tmp_path / "second", tmp_path / "third"
-    response = post_for_events(either_box, "words", text=f"one {second} {third}")
+    response = ask(either_box, "words", text=f"one {second} {third}")
     lines = (line for line in response.iter_lines(chunk_size=1) if line)
     for word, next_word in (("one", second), (str(second), third), (str(third), None)):
         assert json.loads(next(lines).removeprefix(b"data: "))["result"] == word
@@ -69,34 +71,40 @@ def test_a_part_arrives_before_the_next_one_exists(either_box: RunningBox, tmp_p
     assert list(lines) == []
 
 
-def test_a_list_of_records_cannot_be_streamed(box: RunningBox) -> None:
-    body = b'{"modelname": "words", "payload": [{"text": "a"}]}'
-    response = box.send(body, headers=EVENTS)
-    assert (response.status_code, response.json()["field"]) == (422, "payload")
-
-
 def test_boto3_reads_events_if_it_accepts_them(box: RunningBox) -> None:
-    response = invoke_with_boto3(box, "numbers", {"count": 2}, Accept="text/event-stream")
+    response = ask_with_boto3(box, "numbers", {"count": 2}, Accept="text/event-stream")
     parts = [event["PayloadPart"]["Bytes"] for event in response["Body"]]
     assert parts == [b'data: {"number":0}\n\n', b'data: {"number":1}\n\n']
     assert response["ContentType"] == "text/event-stream; charset=utf-8"
 
 
 def test_an_error_before_the_first_part_is_an_ordinary_error_response(box: RunningBox) -> None:
-    response = post_for_events(box, "words", text="bad luck")
+    response = ask(box, "words", text="bad luck")
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    # A list of records cannot be streamed.
+    response = box.send(dispatch_body("words", [{"text": "a"}]), headers=EVENTS)
+    assert (response.status_code, response.json()["field"]) == (422, "payload")
 
 
-@pytest.mark.parametrize(("word", "code"), [("bad", "bad_input"), ("zero", "client_failed")])
-def test_an_error_after_the_first_part_is_the_last_event(box: RunningBox, word: str, code: str) -> None:
-    response = post_for_events(box, "words", text=f"one {word} three")
-    assert response.text.split("\n")[2] == "event: error"
-    first, last = data_of_events(response)
-    assert (first["result"], last["code"]) == ("one", code)
+@pytest.mark.parametrize(
+    ("model", "payload", "parts", "code"),
+    [
+        ("words", {"text": "one bad three"}, 1, "bad_input"),
+        ("words", {"text": "one zero three"}, 1, "client_failed"),
+        ("numbers", {"count": 20}, 13, "model_failed"),
+    ],
+)
+def test_an_error_after_the_first_part_is_the_last_event(
+    box: RunningBox, model: str, payload: dict[str, object], parts: int, code: str
+) -> None:
+    response = ask(box, model, **payload)
+    assert response.text.count("event: error\n") == 1
+    *good, last = data_of_events(response)
+    assert (len(good), last["code"]) == (parts, code)
 
 
 def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) -> None:
-    response, received = invoke_with_boto3(box, "words", {"text": "one bad three"}), []
+    response, received = ask_with_boto3(box, "words", {"text": "one bad three"}), []
     with closing(response["Body"]) as body, pytest.raises(EventStreamError) as excinfo:
         for event in body:
             received.append(event["PayloadPart"]["Bytes"])
@@ -104,26 +112,31 @@ def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) 
     assert excinfo.value.response["Error"]["Code"] == "ModelStreamError"
 
 
-def test_a_model_that_fails_during_a_stream_ends_it_with_the_reason(box: RunningBox) -> None:
-    *parts, last = data_of_events(post_for_events(box, "numbers", count=20))
-    assert (parts, last["code"]) == (numbers(13), "model_failed")
-
-
-@pytest.mark.parametrize("route", ["numbers", "words", "triton's own"])
+@pytest.mark.parametrize("route", ["numbers", "words", "triton's own", "websocket"])
 def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, route: str) -> None:
     """The whole stream takes much longer than this test waits."""
-    hang_ups = partial(box.metric, "trireme_invocations_total", model=route, status="499")
+    model = "numbers" if route == "websocket" else route
+    hang_ups = partial(box.metric, "trireme_invocations_total", model=model, status="499")
     before, cancelled_note = hang_ups(), box.folder / "notes" / "cancelled"
     cancelled_note.unlink(missing_ok=True)
-    if route == "words":
-        response = post_for_events(box, "words", text="word " * 1000, seconds=0.1)
-    elif route == "numbers":
-        response = post_for_events(box, "numbers", count=1000, seconds=0.2)
+    many = {"count": 1000, "seconds": 0.2}
+    if route == "websocket":
+        url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream"
+        connection = websocket.create_connection(url, timeout=30)
+        connection.send(dispatch_body("numbers", many))
+        assert connection.recv() == b'{"number":0}\n'
+        assert connection.sock is not None
+        connection.sock.close()
     else:
-        url, body = f"{box.url}/v2/models/counts/generate_stream", {"count": 1000, "seconds": 0.2}
-        response = requests.post(url, json=body, stream=True, timeout=30)
-    assert next(line for line in response.iter_lines(chunk_size=1) if line).startswith(b"data: ")
-    response.close()
+        if route == "words":
+            response = ask(box, "words", text="word " * 1000, seconds=0.1)
+        elif route == "numbers":
+            response = ask(box, "numbers", **many)
+        else:
+            url = f"{box.url}/v2/models/counts/generate_stream"
+            response = requests.post(url, json=many, stream=True, timeout=30)
+        assert next(line for line in response.iter_lines(chunk_size=1) if line).startswith(b"data: ")
+        response.close()
     if route != "words":
         wait_until(cancelled_note.exists, description="is_cancelled in the model")
     if route != "triton's own":
@@ -132,7 +145,7 @@ def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, rout
 
 
 def test_a_slow_reader_does_not_delay_other_callers(box: RunningBox) -> None:
-    body = json.dumps({"modelname": "words", "payload": {"text": "word " * 400_000}}).encode()
+    body = dispatch_body("words", {"text": "word " * 400_000})
     head = (
         f"POST /invocations HTTP/1.1\r\nHost: box\r\nAccept: text/event-stream\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -141,25 +154,15 @@ def test_a_slow_reader_does_not_delay_other_callers(box: RunningBox) -> None:
         reader.sendall(head.encode() + body)
         assert reader.recv(1) == b"H"
         for _ in range(5):
-            assert len(data_of_events(post_for_events(box, "words", text="a b c"))) == 3
-        # /metrics may lag behind by a moment.
-        wait_until(lambda: box.metric("trireme_in_flight") == 1, description="its request alone in flight")
+            assert len(data_of_events(ask(box, "words", text="a b c"))) == 3
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the unread stream")
-
-
-def test_a_stream_is_logged_at_its_end_with_the_number_of_parts(box: RunningBox) -> None:
-    body, name = b'{"modelname": "words", "payload": "a b c"}', "logged-at-its-end"
-    box.send(body, headers={**EVENTS, "X-Amzn-SageMaker-Inference-Id": name})
-    (line,) = [line for line in box.wait_for_log(name).splitlines() if name in line]
-    record = json.loads(line)
-    assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
 def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> None:
     (worker,) = box.wait_for_workers(1)
     # Both streams take much longer than this test.
-    events = post_for_events(box, "words", text="word " * 1000, seconds=0.1)
-    boto3_response = invoke_with_boto3(box, "words", {"text": "word " * 1000, "seconds": 0.1})
+    long = {"text": "word " * 1000, "seconds": 0.1}
+    events, boto3_response = ask(box, "words", **long), ask_with_boto3(box, "words", long)
     lines = events.iter_lines(chunk_size=1)
     assert next(lines)
     os.kill(worker, signal.SIGKILL)
@@ -167,37 +170,26 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> Non
         list(lines)
     with closing(boto3_response["Body"]) as body, pytest.raises(ProtocolError):
         list(body)
-    retry_until_ok(lambda: post_for_events(box, "words", text="a b"))
-
-
-@pytest.mark.parametrize(
-    ("model", "payload"), [("numbers", {"count": 1000}), ("words", {"text": "word " * 1000})]
-)
-def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
-    box_with_limits: RunningBox, model: str, payload: dict[str, object]
-) -> None:
-    *parts, last = data_of_events(post_for_events(box_with_limits, model, **payload, seconds=0.5))
-    # An ordinary response would have had 1 s, in which there is time for three parts.
-    assert len(parts) > 3
-    assert last["code"] == "deadline_passed"
+    retry_until_ok(lambda: ask(box, "words", text="a b"))
 
 
 def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model(
-    box_with_limits: RunningBox,
+    late_box: RunningBox,
 ) -> None:
-    box, name = box_with_limits, "past-the-time"
-    late = box.metric("trireme_invocations_total", model="slow", status="504")
-    body = json.dumps({"modelname": "slow", "payload": {"seconds": 8}}).encode()
+    box, name = late_box, "past-the-time"
+    labels = {"model": "slow", "status": "504"}
+    late = box.metric("trireme_invocations_total", **labels)
+    # With generate_stream, nginx gives each answer a stream's time, and five seconds.
+    body = dispatch_body("slow", {"seconds": 14})
     assert box.send(body, headers={"X-Amzn-SageMaker-Inference-Id": name}).status_code == 504
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the client's end")
     lines = [json.loads(line) for line in box.log.read_text().splitlines() if name in line]
-    assert sorted((line["process"], line["level"], line["status"]) for line in lines) == [
-        ("data", "error", 504),
-        ("nginx", "warning", 504),
-    ], lines
-    (line,) = [line for line in lines if line["process"] == "data"]
-    assert (line["model"], line["code"]) == ("slow", "deadline_passed")
-    assert box.metric("trireme_invocations_total", model="slow", status="504") == late + 1
+    found = sorted(
+        [str(line.get(key)) for key in ("process", "level", "status", "model", "code")] for line in lines
+    )
+    assert found[0] == ["data", "error", "504", "slow", "deadline_passed"]
+    assert [line[:3] for line in found[1:]] == [["nginx", "warning", "504"]]
+    assert box.metric("trireme_invocations_total", **labels) == late + 1
 
 
 def test_without_nginx_the_control_plane_answers_and_nobody_can_forge_an_address(
@@ -207,13 +199,10 @@ def test_without_nginx_the_control_plane_answers_and_nobody_can_forge_an_address
     # The worker on the port forwards the request to the control plane, which keeps the history.
     processes = requests.get(f"{box.url}/dashboard/data", timeout=5).json()["box"]["processes"]
     assert "nginx" not in {row["name"] for row in processes}
+    new = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
     opened = [
         box.send(
-            b'{"requestType":"NEW_SESSION"}',
-            headers={
-                "X-Amzn-SageMaker-Session-Id": "NEW_SESSION",
-                "X-Trireme-Address": f"192.0.2.{number}",
-            },
+            b'{"requestType":"NEW_SESSION"}', headers={**new, "X-Trireme-Address": f"192.0.2.{number}"}
         ).status_code
         for number in range(10)
     ]

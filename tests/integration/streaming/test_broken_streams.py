@@ -16,54 +16,23 @@ import websocket
 from botocore.exceptions import EventStreamError
 
 from tests.support.aws import runtime_client
-from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids, triton
-from tests.support.tritons import ParallelModel
+from tests.support.load import dispatch_body
+from tests.support.websocket_frames import CLOSE, close_code
 
-#: Seconds that a stream may take, and after which a stream that has not ended counts as one without an end.
-DEADLINE_S, PATIENCE_S = 12, 40
+#: Seconds after which a stream that has not ended counts as one without an end.
+PATIENCE_S = 40
 #: Waits for ever after its first part; goes on for much longer than a stream may take.
 STALLS, FLOWS = {"count": 2, "seconds": -1.0}, {"count": 1_000_000, "seconds": 0.02}
-MODEL = ParallelModel(
-    """
-for number in range(int(tensor(request, "count")[0])):
-    seconds = float(tensor(request, "seconds")[0])
-    while number and seconds < 0:
-        time.sleep(0.1)
-    time.sleep(max(0, seconds))
-    yield {"number": np.array([number])}
-""",
-    {"count": ("INT64", [1]), "seconds": ("FP32", [1])},
-    {"number": ("INT64", [1])},
-)
 Payload = dict[str, float]
+#: Yields ``part`` for each part, and the code of what ends the stream.
+Route = Callable[[RunningBox, Payload], Iterator[str]]
 
 
-@pytest.fixture(scope="module")
-def box(boxes: Boxes) -> Iterator[RunningBox]:
-    with boxes.own(
-        {"parallel": MODEL},
-        ("parallel",),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(DEADLINE_S),
-        SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="parallel",
-        TRIREME_STREAM_TIMEOUT=str(DEADLINE_S),
-        TRIREME_THREADS="16",
-        TRIREME_RESTARTS="10",
-    ) as started:
-        yield started
-
-
-def dispatch(payload: Payload) -> dict[str, object]:
-    return {"modelname": "parallel", "payload": payload}
-
-
-def read_events(url: str, body: object) -> Iterator[str]:
-    """Yield ``part`` for each event, and the code of an error."""
-    accept = {"Accept": "text/event-stream"}
-    response = requests.post(url, json=body, headers=accept, stream=True, timeout=PATIENCE_S)
+def read_events(url: str, body: bytes) -> Iterator[str]:
+    headers = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+    response = requests.post(url, body, headers=headers, stream=True, timeout=PATIENCE_S)
     assert response.status_code == 200, response.text
     for line in response.iter_lines(chunk_size=None):  # as it arrives
         if line.startswith(b"data: "):
@@ -71,20 +40,20 @@ def read_events(url: str, body: object) -> Iterator[str]:
 
 
 def client(box: RunningBox, payload: Payload) -> Iterator[str]:
-    return read_events(f"{box.url}/invocations", dispatch(payload))
+    return read_events(f"{box.url}/invocations", dispatch_body("parallel", payload))
 
 
 def generate_stream(box: RunningBox, payload: Payload) -> Iterator[str]:
-    return read_events(f"{box.url}/v2/models/parallel/generate_stream", payload)
+    return read_events(f"{box.url}/v2/models/parallel/generate_stream", json.dumps(payload).encode())
 
 
 def invocations_generate_stream(box: RunningBox, payload: Payload) -> Iterator[str]:
-    return read_events(f"{box.url}/invocations?modelname=parallel", payload)
+    return read_events(f"{box.url}/invocations?modelname=parallel", json.dumps(payload).encode())
 
 
 def boto3(box: RunningBox, payload: Payload) -> Iterator[str]:
     response: Any = runtime_client(box.url).invoke_endpoint_with_response_stream(
-        EndpointName="any", ContentType="application/json", Body=json.dumps(dispatch(payload))
+        EndpointName="any", ContentType="application/json", Body=dispatch_body("parallel", payload)
     )
     with closing(response["Body"]) as events:
         try:
@@ -94,10 +63,14 @@ def boto3(box: RunningBox, payload: Payload) -> Iterator[str]:
             yield error.response["Error"]["Code"]
 
 
-def web_socket(box: RunningBox, payload: Payload) -> Iterator[str]:
+def connect(box: RunningBox) -> websocket.WebSocket:
     url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream"
-    with closing(websocket.create_connection(url, timeout=PATIENCE_S)) as connection:
-        connection.send(json.dumps(dispatch(payload)))
+    return websocket.create_connection(url, timeout=PATIENCE_S)
+
+
+def web_socket(box: RunningBox, payload: Payload) -> Iterator[str]:
+    with closing(connect(box)) as connection:
+        connection.send(dispatch_body("parallel", payload))
         while message := connection.recv():
             code = json.loads(message).get("code", "part")
             yield code
@@ -105,51 +78,74 @@ def web_socket(box: RunningBox, payload: Payload) -> Iterator[str]:
                 return
 
 
-ROUTES = (client, generate_stream, invocations_generate_stream, boto3, web_socket)
+def used_web_socket(box: RunningBox, _: Payload) -> Iterator[str]:
+    """Its key is checked when it opens, so it ends even if it is used all the time."""
+    with closing(connect(box)) as connection:
+        while True:
+            connection.send(dispatch_body("slow", {"seconds": 0.1}))
+            opcode, content = connection.recv_data()
+            if opcode == CLOSE:
+                assert connection.sock is not None
+                connection.sock.close()  # the WebSocket's own close() does nothing any more
+                yield str(close_code(content))
+                return
+            yield "part"
 
 
-def ends_of_streams(
-    box: RunningBox, payload: Payload, disturb: Callable[[], None] = lambda: None
-) -> dict[str, str]:
-    """Open a stream on each route, and disturb the box when all have begun; return the last word of each."""
+def client_alone(box: RunningBox, _: Payload) -> Iterator[str]:
+    """A client that streams without a model."""
+    return read_events(
+        f"{box.url}/invocations", dispatch_body("words", {"text": "word " * 1000, "seconds": 0.5})
+    )
+
+
+#: What ends a broken or late stream, by the route's name; the others say the error's code.
+OTHER_ENDS = {"boto3": "ModelStreamError", "used_web_socket": "1001"}
+THROUGH_TRITON: tuple[Route, ...] = (client, generate_stream, invocations_generate_stream, boto3, web_socket)
+
+
+def check_ends(
+    box: RunningBox, payload: Payload, routes: tuple[Route, ...], code: str, disturb: Callable[[], None]
+) -> None:
+    """Open a stream on each route, disturb the box when all have begun, and compare how each ends."""
     begun: set[str] = set()
 
-    def read(route: Callable[[RunningBox, Payload], Iterator[str]]) -> str:
-        last = "no part"
+    def read(route: Route) -> list[str]:
+        words = []
         for word in route(box, payload):
             begun.add(route.__name__)
-            last = word
-        return last
+            words.append(word)
+        return words
 
-    with ThreadPoolExecutor(len(ROUTES)) as pool:
-        ends = {route.__name__: pool.submit(read, route) for route in ROUTES}
+    with ThreadPoolExecutor(len(routes)) as pool:
+        pending = {route.__name__: pool.submit(read, route) for route in routes}
         wait_until(
-            lambda: len(begun) == len(ROUTES) or any(end.done() for end in ends.values()),
+            lambda: len(begun) == len(routes) or any(each.done() for each in pending.values()),
             description="the first part of each stream",
         )
         disturb()
-        return {name: end.result() for name, end in ends.items()}
-
-
-def expected(code: str) -> dict[str, str]:
-    """What each route says of a stream that broke or is late."""
-    return {**dict.fromkeys((route.__name__ for route in ROUTES), code), "boto3": "ModelStreamError"}
+        streams = {name: each.result() for name, each in pending.items()}
+    assert {name: words[-1] for name, words in streams.items()} == {
+        name: OTHER_ENDS.get(name, code) for name in streams
+    }
+    # An answer that is not a stream would have had a second.
+    assert len(streams.get("client_alone", range(5))) > 4
 
 
 @pytest.mark.parametrize("victim", [model_pids, triton], ids=["its model's process", "Triton"])
 def test_a_stream_ends_with_an_error_when_its_server_dies(
-    box: RunningBox, victim: Callable[[RunningBox], list[int]]
+    late_box: RunningBox, victim: Callable[[RunningBox], list[int]]
 ) -> None:
     def kill() -> None:
-        for pid in victim(box):
+        for pid in victim(late_box):
             os.kill(pid, signal.SIGKILL)
 
     def is_served() -> bool:
-        url, few = f"{box.url}/v2/models/parallel/generate_stream", {"count": 2, "seconds": 0.0}
+        url, few = f"{late_box.url}/v2/models/parallel/generate_stream", {"count": 2, "seconds": 0.0}
         response = requests.post(url, json=few, timeout=PATIENCE_S)
         return response.ok and response.text.count('"number"') == 2
 
-    assert ends_of_streams(box, FLOWS, kill) == expected("not_ready")
+    check_ends(late_box, FLOWS, THROUGH_TRITON, "not_ready", kill)
     wait_until(is_served, description="a whole stream")
 
 
@@ -160,5 +156,8 @@ def test_a_stream_ends_with_an_error_when_its_server_dies(
         pytest.param(FLOWS, id="does not pause"),
     ],
 )
-def test_a_stream_that_goes_on_ends_at_its_deadline(box: RunningBox, payload: Payload) -> None:
-    assert ends_of_streams(box, payload) == expected("deadline_passed")
+def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
+    late_box: RunningBox, payload: Payload
+) -> None:
+    routes = (*THROUGH_TRITON, used_web_socket, client_alone)
+    check_ends(late_box, payload, routes, "deadline_passed", lambda: None)

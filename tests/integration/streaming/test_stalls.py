@@ -5,48 +5,41 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 
 import pytest
 import requests
-from h2.connection import H2Connection
-from h2.events import DataReceived, StreamEnded
+import websocket
 
 from sm.model_processes.hang_watch import MAX_GROWTH_BYTES
-from tests.support import certificates
-from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, free_port, memory_field, retry_until_ok, wait_until
+from tests.support.boxes import RunningBox, memory_field, retry_until_ok, wait_until
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import echo_samples, with_golden_answers
+from tests.support.websocket_frames import CLOSE, close_code
 
-STALL_S = 3.0
 #: Seconds that a stream would take whose caller reads nothing: much longer than a test waits.
 ENDLESS_S = 300.0
 TORRENT: dict[str, float] = {"seconds": ENDLESS_S, "size": 100_000}
 SHORT: dict[str, float] = {"seconds": 0.1, "size": 10}
-#: Slots of a model.
+#: Slots of the box.
 THREADS = 4
 SLOW_READERS, SLOW_READS = 100, 50
 #: What a caller may add to the memory of Triton and the worker, beside the models' own.
 MEMORY_BYTES = 300 * 2**20
 END_OF_STREAM = b"\r\n0\r\n\r\n"
-StallingBox = Callable[..., RunningBox]
 
 
 def request_stream(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = False) -> socket.socket:
     """Ask for a stream. ``direct``: of Triton's own route."""
-    wanted: dict[str, object] = {"seconds": seconds, "size": 100_000}
-    path, body = "/v2/models/torrent/generate_stream", json.dumps(wanted)
-    if not direct:
-        path, body = "/invocations", json.dumps({"modelname": "torrent", "payload": wanted})
+    wanted = {"seconds": seconds, "size": 100_000}
+    path = "/v2/models/torrent/generate_stream" if direct else "/invocations"
+    body = json.dumps(wanted if direct else {"modelname": "torrent", "payload": wanted})
     connection = socket.create_connection(("127.0.0.1", box.port), timeout=60)
     connection.sendall(
         f"POST {path} HTTP/1.1\r\nHost: box\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n"
@@ -96,24 +89,6 @@ def grows_less_than(limit: int, box: RunningBox) -> Iterator[None]:
         finally:
             done.set()
     assert peak.result() - before < limit
-
-
-@pytest.fixture
-def stalling_box(boxes: Boxes) -> StallingBox:
-    """A function that takes settings and returns a box with models and a client that stream as fast as they can."""
-    return partial(
-        boxes,
-        ("torrent", "stubborn", "echo"),
-        ("torrents",),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        TRIREME_STREAM_STALL_SECONDS=str(STALL_S),
-        TRIREME_DRAIN_SECONDS="600",  # longer than a test waits
-    )
-
-
-@pytest.fixture
-def box(stalling_box: StallingBox) -> RunningBox:
-    return stalling_box(TRIREME_THREADS=str(THREADS))
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
@@ -188,91 +163,28 @@ def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(box: Running
     retry_until_ok(lambda: requests.post(url, json=SHORT, timeout=30))
 
 
-def test_a_stop_does_not_wait_for_callers_who_read_nothing(box: RunningBox) -> None:
-    """The last test of this box."""
-    with ExitStack() as stack:
-        for direct in (False, True, False, True):
-            stack.enter_context(ask(box, direct=direct))
-        box.process.send_signal(signal.SIGTERM)
-        assert box.process.wait(60) == 0
-
-
-@dataclass
-class Http2:
-    """A connection over TLS that asks for streams and grants no more data than HTTP/2 begins with."""
-
-    socket: ssl.SSLSocket
-    protocol: H2Connection = field(default_factory=H2Connection)
-
-    def ask(self, model: str, body: Mapping[str, object]) -> int:
-        stream = self.protocol.get_next_available_stream_id()
-        headers = [
-            (":method", "POST"),
-            (":scheme", "https"),
-            (":authority", "localhost"),
-            (":path", f"/v2/models/{model}/generate_stream"),
-            ("content-type", "application/json"),
-        ]
-        self.protocol.send_headers(stream, headers)
-        self.protocol.send_data(stream, json.dumps(body).encode(), end_stream=True)
-        self.flush()
-        return stream
-
-    def flush(self) -> None:
-        self.socket.sendall(self.protocol.data_to_send())
-
-    def read(self, stream: int) -> bytes:
-        """Read one stream to its end, and nothing of the others."""
-        content = b""
-        while data := self.socket.recv(2**16):
-            for event in self.protocol.receive_data(data):
-                if isinstance(event, DataReceived) and event.stream_id == stream:
-                    content += event.data
-                    self.protocol.acknowledge_received_data(event.flow_controlled_length, stream)
-                elif isinstance(event, StreamEnded) and event.stream_id == stream:
-                    return content
-            self.flush()
-        raise AssertionError("the connection was closed")
-
-
-@pytest.fixture(scope="module")
-def tls_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    certificate, key = certificates.write(tmp_path_factory.mktemp("tls"))
-    return {
-        "TRIREME_TLS_CERTIFICATE": str(certificate),
-        "TRIREME_TLS_KEY": str(key),
-        "TRIREME_TLS_PORT": str(free_port()),
-    }
-
-
-@pytest.fixture
-def tls_box(stalling_box: StallingBox, tls_settings: dict[str, str]) -> tuple[RunningBox, int]:
-    """A box with TLS and HTTP/2, and its port."""
-    box = stalling_box(TRIREME_THREADS=str(THREADS), **tls_settings)
-    return box, int(tls_settings["TRIREME_TLS_PORT"])
-
-
-@contextmanager
-def http2(port: int) -> Iterator[Http2]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=60)) as secured:
-        connection = Http2(secured)
-        connection.protocol.initiate_connection()
-        connection.flush()
-        yield connection
-
-
-def test_a_stream_over_http_2_arrives_while_others_of_its_connection_are_unread(
-    tls_box: tuple[RunningBox, int],
-) -> None:
-    box, port = tls_box
-    lost = lost_streams(box)
-    with grows_less_than(MEMORY_BYTES, box), http2(port) as connection:
-        for _ in range(THREADS - 1):
-            connection.ask("torrent", TORRENT)
-        # The unread streams take the 65,535 bytes that a connection begins with.
-        connection.protocol.increment_flow_control_window(2**20)
-        assert b'"text":"xxxxxxxxxx"' in connection.read(connection.ask("torrent", SHORT))
-        wait_until(lambda: lost_streams(box) == lost + THREADS - 1, description="the streams' end")
+def test_a_stop_does_not_wait_for_callers_who_read_nothing(either_box: RunningBox) -> None:
+    """It closes an idle WebSocket at once and waits for a stream that is read. The last test of these boxes."""
+    url = f"ws://127.0.0.1:{either_box.port}/invocations-bidirectional-stream"
+    words = {"modelname": "words", "payload": {"text": "one two three four", "seconds": 1.0}}
+    with (
+        ask(either_box),
+        ask(either_box, direct=True),
+        closing(websocket.create_connection(url, timeout=30)) as conversation,
+        requests.post(
+            f"{either_box.url}/invocations",
+            json=words,
+            headers={"Accept": "text/event-stream"},
+            stream=True,
+            timeout=30,
+        ) as stream,
+    ):
+        lines = (line for line in stream.iter_lines(chunk_size=1) if line)
+        next(lines)
+        either_box.process.send_signal(signal.SIGTERM)
+        opcode, reason = conversation.recv_data()
+        assert conversation.sock is not None
+        conversation.sock.close()  # the WebSocket's own close() does nothing any more
+        assert (opcode, close_code(reason)) == (CLOSE, 1001)
+        assert [json.loads(line[6:])["result"] for line in lines] == ["two", "three", "four"]
+        assert either_box.process.wait(60) == 0

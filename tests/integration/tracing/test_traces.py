@@ -22,7 +22,7 @@ from tests.integration.tracing.otlp_receiver import (
     running_receiver,
     stalled_collector,
 )
-from tests.support.box_fixture import Boxes
+from tests.support.box_fixture import Boxes, write_models
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer
@@ -42,27 +42,51 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
+def upload(aws: str, folder: Path) -> str:
+    """Put a folder of models into the fake S3, and return its address."""
+    for file in filter(Path.is_file, folder.rglob("*")):
+        client(aws).upload_file(str(file), "inputs", str(file.relative_to(folder.parent)))
+    return f"s3://inputs/{folder.name}/"
+
+
+def of_fake_s3(aws: str) -> dict[str, Any]:
+    return {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}
+
+
 @pytest.fixture(scope="module")
-def box(boxes: Boxes, receiver: Receiver) -> Iterator[RunningBox]:
+def box(
+    boxes: Boxes, receiver: Receiver, aws: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("s3") / "fetched"
+    write_models(("echo", "counts"), folder)
+    trace_config = (
+        "mode=opentelemetry",
+        "level=TIMESTAMPS",
+        f"rate={2**31 - 1}",
+        f"opentelemetry,url={receiver.url}/v1/traces",
+        "opentelemetry,resource=service.name=trireme-triton",
+    )
     with boxes.own(
-        ("echo", "counts"),
+        None,
         ("streaming", "traced"),
+        arguments=upload(aws, folder),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
         OTEL_BSP_SCHEDULE_DELAY="50",
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=tests",
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS=" ".join(
-            f"--trace-config={words}"
-            for words in (
-                "mode=opentelemetry",
-                "level=TIMESTAMPS",
-                f"rate={2**31 - 1}",
-                f"opentelemetry,url={receiver.url}/v1/traces",
-                "opentelemetry,resource=service.name=trireme-triton",
-            )
-        ),
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=" ".join(f"--trace-config={words}" for words in trace_config),
+        TRIREME_CACHE=str(folder.parent / "cache"),
+        **of_fake_s3(aws),
     ) as box:
         yield box
+
+
+@pytest.mark.usefixtures("box")
+def test_a_fetch_at_the_start_is_a_trace_of_its_own(receiver: Receiver) -> None:
+    fetches = wait_until(lambda: spans_named([*receiver.spans], "fetch"), description="the span")
+    assert [(fetch.parent, fetch.attributes["trireme.source"]) for fetch in fetches] == [
+        ("", "s3://inputs/fetched/")
+    ]
 
 
 def trace_id_of(response: requests.Response) -> str:
@@ -298,45 +322,30 @@ def warnings(box: RunningBox) -> int:
     return box.log.read_text().count("traces are not delivered")
 
 
-def test_last_spans_are_sent_at_the_stop_those_of_a_fetch_and_a_load_too(
-    boxes: Boxes, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_spans_are_sent_at_the_stop_those_of_a_load_too(boxes: Boxes, aws: str, tmp_path: Path) -> None:
     """With a key and compressed, as the collector wants it."""
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
-        monkeypatch.setenv(name, value)
-    multiplying_model(2).write(tmp_path / "traced/cats")
-    for file in filter(Path.is_file, (tmp_path / "traced").rglob("*")):
-        client(aws).upload_file(str(file), "inputs", str(file.relative_to(tmp_path)))
+    multiplying_model(2).write(tmp_path / "traced" / "cats")
     with running_receiver() as receiver:
-
-        def own_box(**settings: Any) -> contextlib.AbstractContextManager[RunningBox]:
-            return boxes.own(
-                arguments="s3://inputs/traced/",
-                OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{receiver.url}/v1/traces",
-                OTEL_EXPORTER_OTLP_HEADERS="api-key=for-the-collector",
-                OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
-                OTEL_SERVICE_NAME="cats",
-                OTEL_BSP_SCHEDULE_DELAY="600000",
-                TRIREME_CACHE=str(tmp_path / "cache"),
-                **settings,
-            )
-
-        with own_box(TRIREME_MODELS="on-demand") as box:
+        with boxes.own(
+            arguments=upload(aws, tmp_path / "traced"),
+            OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{receiver.url}/v1/traces",
+            OTEL_EXPORTER_OTLP_HEADERS="api-key=for-the-collector",
+            OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+            OTEL_SERVICE_NAME="cats",
+            OTEL_BSP_SCHEDULE_DELAY="600000",
+            TRIREME_MODELS="on-demand",
+            TRIREME_CACHE=str(tmp_path / "cache"),
+            **of_fake_s3(aws),
+        ) as box:
             response = infer(box.url, "cats")
             assert response.status_code == 200, response.text
             assert not receiver.spans
         spans = receiver.trace(trace_id_of(response), 4)
-        assert {span.service for span in spans} == {"cats"}
-        wait = span_named(spans, "load")
-        assert sorted(names_below(spans, wait)) == ["fetch", "load into Triton"]
-        fetch, load = span_named(spans, "fetch"), span_named(spans, "load into Triton")
-        assert wait.start <= fetch.start
-        assert fetch.end <= load.start
-        assert load.attributes["trireme.model"] == "cats"
-        assert receiver.headers[0]["api-key"] == "for-the-collector"
-        assert __version__.encode() in receiver.bodies[0]
-        # A fetch at the start is a trace of its own.
-        with own_box():
-            pass
-        (start,) = [span for span in receiver.spans if span.name == "fetch" and not span.parent]
-        assert start.attributes["trireme.source"] == "s3://inputs/traced/"
+    assert {span.service for span in spans} == {"cats"}
+    wait, fetch, load = (span_named(spans, name) for name in ("load", "fetch", "load into Triton"))
+    assert sorted(names_below(spans, wait)) == ["fetch", "load into Triton"]
+    assert wait.start <= fetch.start
+    assert fetch.end <= load.start
+    assert load.attributes["trireme.model"] == "cats"
+    assert receiver.headers[0]["api-key"] == "for-the-collector"
+    assert __version__.encode() in receiver.bodies[0]
