@@ -90,7 +90,13 @@ SHARED = {
     ),
     "streaming": ("integration/streaming",),
     "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),
-    "triton": ("integration/triton",),
+    "triton": tuple(
+        f"integration/triton/{name}"
+        for name in (
+            *("client_calls", "deadlines", "doubted_answers", "onnx_cpu", "request_token", "router_settings"),
+            *("streams", "sweep", "transport", "warmup"),
+        )
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,14 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     serving.start()
     yield serving
     serving.stop()
+
+
+@pytest.fixture
+def notes(triton: TritonProcess) -> Path:
+    """The folder into which the models write what they see, emptied."""
+    for note in triton.notes.iterdir():
+        note.unlink()
+    return triton.notes
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models of this folder's shared Triton: every datatype, packages, and answers with the token of their request."""
+"""Models of this folder's shared Triton: every datatype, tokens of requests, ONNX graphs, and a warm-up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from sm.settings import PACKAGE
 from sm.triton.tensors import DTYPES
+from tests.support.onnx_graphs import write_graph
 from tests.support.tritons import HEAD, DecoupledModel, Model
+from trireme_tools.prepare.cpu_repository import run_on_cpu
 
 #: The lines that a team adds to its own Python model. A negative ``x`` is answered with another request's token.
 TOKEN_HEAD = HEAD.replace("import triton", "import request_token\nimport triton").replace(
@@ -56,21 +58,70 @@ class DecoupledTokenModel(TokenModel, DecoupledModel):
         return EXECUTE_DECOUPLED
 
 
+@dataclass(frozen=True)
+class WarmModel(Model):
+    """A model that is warmed up with one call."""
+
+    def config(self) -> str:
+        value = "{ data_type: TYPE_FP32 dims: 1 zero_data: true }"
+        return f'{super().config()}model_warmup {{ name: "zeros" batch_size: 1 inputs {{ key: "x" value {value} }} }}\n'
+
+
+#: ``at`` picks one of four rows. An index over 3 fails inside ONNX Runtime. ``twice`` is 2 * ``at``.
+PICK = """(int64[{batch}1] at) => (float[{batch}1,3] row, int64[{batch}1] twice)
+<float[4,3] rows = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}, int64[1] two = {{2}}> {{
+    row = Gather(rows, at)
+    twice = Mul(at, two)
+}}"""
+PICK_CONFIG = """
+input [ { name: "at" data_type: TYPE_INT64 dims: [ 1 ] } ]
+output [ { name: "row" data_type: TYPE_FP32 dims: [ 1, 3 ] }, { name: "twice" data_type: TYPE_INT64 dims: [ 1 ] } ]
+"""
+#: Half a second is enough to join eight callers into one batch.
+BATCHED = (
+    "max_batch_size: 8\ndynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 500000 }\n"
+)
+TWO_INSTANCES = (
+    'instance_group [ { count: 2 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
+)
+
+
+@dataclass(frozen=True)
+class PickModel:
+    """An ONNX graph, completed as the set-up does it for the CPU target."""
+
+    options: str = ""
+
+    def write(self, folder: Path) -> None:
+        write_graph(folder / "1" / "model.onnx", PICK.format(batch="b," if self.options else ""))
+        config = folder / "config.pbtxt"
+        config.write_text(f'name: "{folder.name}"\n{self.options}{PICK_CONFIG}')
+        run_on_cpu(folder, config, "a test")
+
+
 INPUTS, OUTPUTS = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
 #: Reads and writes every datatype.
 REVERSE_EVERY_INPUT = """
 assert all(isinstance(t, pb.Tensor) for t in request.inputs())
 return {"of_" + t.name(): t.as_numpy()[::-1] for t in request.inputs()}
 """
-FOLDER_MODELS: dict[str, Model] = {
+COUNT_CALLS = """
+self.calls = getattr(self, "calls", 0) + 1
+return {"y": np.array([self.calls], np.float32)}
+"""
+FOLDER_MODELS: dict[str, Model | PickModel] = {
     "typed": Model(
         REVERSE_EVERY_INPUT,
         {name: (name, [-1]) for name in DTYPES},
         {f"of_{name}": (name, [-1]) for name in DTYPES},
     ),
-    "token_batching": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS, max_batch_size=8),
-    "token_plain": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS),
+    "token": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS, max_batch_size=8),
     "token_stream": DecoupledTokenModel(
         'yield from [{"y": tensor(request, "x") + n} for n in range(3)]', INPUTS, OUTPUTS
     ),
+    "warm": WarmModel(COUNT_CALLS, INPUTS, OUTPUTS),
+    "cold": Model(COUNT_CALLS, INPUTS, OUTPUTS),
+    "batched": PickModel(BATCHED),
+    "single": PickModel(),
+    "threaded": PickModel(BATCHED + TWO_INSTANCES),
 }

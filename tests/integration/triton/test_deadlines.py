@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,8 @@ from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
 OUTPUT_SIZE = 60_000
+#: The model works until there is a note ``go-on``.
+FOREVER = -1.0
 
 
 def infer_slowly(transport: Transport, seconds: float) -> Any:
@@ -30,21 +31,14 @@ def infer_slowly(transport: Transport, seconds: float) -> Any:
     return transport.infer("slow", inputs)["y"]
 
 
-@pytest.fixture
-def empty_notes(triton: TritonProcess) -> Path:
-    """The folder into which the models write what they see, emptied."""
-    for note in triton.notes.iterdir():
+def let_deadline_pass(transport: Transport, notes: Path) -> None:
+    """Call the model with a deadline that passes while it works."""
+    for note in notes.iterdir():
         note.unlink()
-    return triton.notes
-
-
-def let_deadline_pass(transport: Transport, notes: Path, deadline_s: float, model_s: float) -> None:
-    """Call the model for longer than the deadline, so that it passes while the model works."""
-    (notes / "began").unlink(missing_ok=True)
 
     def passes_while_it_works() -> bool:
-        with running(Invocation(time.monotonic() + deadline_s)), pytest.raises(DeadlinePassed):
-            infer_slowly(transport, model_s)
+        with running(Invocation(time.monotonic() + 0.4)), pytest.raises(DeadlinePassed):
+            infer_slowly(transport, 1.5)
         return (notes / "began").exists()
 
     # On a busy machine the deadline may pass before the model has the request.
@@ -52,33 +46,31 @@ def let_deadline_pass(transport: Transport, notes: Path, deadline_s: float, mode
 
 
 def test_a_model_that_writes_after_the_deadline_changes_no_other_answer(
-    transport: Transport, triton: TritonProcess, empty_notes: Path
+    transport: Transport, notes: Path
 ) -> None:
     infer_slowly(transport, 0)
-    empty_notes.joinpath("finished").unlink()
-    let_deadline_pass(transport, empty_notes, deadline_s=0.3, model_s=1.5)
+    let_deadline_pass(transport, notes)
     # Other calls go on meanwhile. Their outputs have the size of the region that the model still writes to.
     last_answers: deque[tuple[Any, Any]] = deque(maxlen=50)
     for number in itertools.count():
         assert number < 100_000, "the model has not been cancelled"
         x = np.full((1, OUTPUT_SIZE // 2), number, np.float32)
         last_answers.append((x, transport.infer("echo", {"x": x})["y"]))
-        if (empty_notes / "cancelled").exists():
+        if (notes / "cancelled").exists():
             break
     time.sleep(0.3)
     assert all(np.array_equal(x, y) for x, y in last_answers)
 
 
 def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
-    transport: Transport, triton: TritonProcess, empty_notes: Path
+    transport: Transport, triton: TritonProcess, notes: Path
 ) -> None:
     for _ in range(2):
         infer_slowly(transport, 0)
-        empty_notes.joinpath("finished").unlink()
-    let_deadline_pass(transport, empty_notes, deadline_s=0.5, model_s=1.5)
+    let_deadline_pass(transport, notes)
     assert triton.shared_memory_files() == []
     assert len([name for name in server.regions(triton.box.http_port) if triton.box.id in name]) == 1
-    wait_until((empty_notes / "cancelled").exists)
+    wait_until((notes / "cancelled").exists)
 
     def is_free() -> bool:
         """Once the late call has ended in Triton, the next one unregisters its region."""
@@ -89,50 +81,50 @@ def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
 
 
 def test_a_region_in_use_at_close_is_released_when_its_request_ends(
-    triton: TritonProcess, empty_notes: Path
+    triton: TritonProcess, notes: Path
 ) -> None:
     transport = Transport(triton.settings, triton.box)
     infer_slowly(transport, 0)
-    empty_notes.joinpath("began").unlink()
+    (notes / "began").unlink()
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(infer_slowly, transport, 0.15)
-        wait_until((empty_notes / "began").exists)
+        wait_until((notes / "began").exists)
         transport.close()
         assert (call.result() == 7).all()
         del call
     assert server.regions(triton.box.http_port) == []
 
 
-def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes: Path) -> None:
-    has_begun = (empty_notes / "began").exists
+def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path) -> None:
+    has_begun = (notes / "began").exists
     with running(Invocation(time.monotonic() + 60, has_begun)), pytest.raises(CallerGone):
-        infer_slowly(transport, -1.0)
-    (empty_notes / "go-on").touch()
+        infer_slowly(transport, FOREVER)
+    (notes / "go-on").touch()
     # The model writes "finished" at its end, unless it was cancelled.
-    wait_until((empty_notes / "cancelled").exists)
-    assert not (empty_notes / "finished").exists()
+    wait_until((notes / "cancelled").exists)
+    assert not (notes / "finished").exists()
 
 
-def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, empty_notes: Path) -> None:
+def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, notes: Path) -> None:
     transport = Transport(Settings.read({"MODEL_SERVER_TIMEOUT": "0.3"}), triton.box)
     with pytest.raises(DeadlinePassed):
-        infer_slowly(transport, -1.0)
+        infer_slowly(transport, FOREVER)
     transport.close()
-    (empty_notes / "go-on").touch()
+    (notes / "go-on").touch()
     # The model may have had the request or not when the time was up.
-    wait_until(lambda: {"cancelled", "skipped"} & {note.name for note in empty_notes.iterdir()})
+    wait_until(lambda: {"cancelled", "skipped"} & {note.name for note in notes.iterdir()})
 
 
 def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
-    transport: Transport, empty_notes: Path
+    transport: Transport, notes: Path
 ) -> None:
-    first_caller = threading.Thread(target=infer_slowly, args=(transport, -1.0))
-    first_caller.start()
-    try:
-        wait_until((empty_notes / "began").exists)
-        with running(Invocation(time.monotonic() + 2.0)), pytest.raises(DeadlinePassed):
-            infer_slowly(transport, 0)
-    finally:
-        (empty_notes / "go-on").touch()
-    first_caller.join()
-    wait_until((empty_notes / "skipped").exists)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(infer_slowly, transport, FOREVER)
+        try:
+            wait_until((notes / "began").exists)
+            with running(Invocation(time.monotonic() + 1.0)), pytest.raises(DeadlinePassed):
+                infer_slowly(transport, 0)
+        finally:
+            (notes / "go-on").touch()
+        first.result()
+    wait_until((notes / "skipped").exists)

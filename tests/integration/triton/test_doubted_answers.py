@@ -19,7 +19,7 @@ from flask.testing import FlaskClient
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, TextMessage
 
-from sm.client import Client, StreamingClient, TextPayload
+from sm.client import StreamingClient, TextPayload
 from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
 from sm.settings import Settings
@@ -51,6 +51,10 @@ class Measure(StreamingClient):
         yield answer
 
 
+#: Sends a request to the router of a test; returns the status and the JSON of the answer.
+Send = Callable[[FlaskClient], tuple[int, Any]]
+
+
 class Router(NamedTuple):
     """The router of one test, and what the test changes while a request runs."""
 
@@ -59,19 +63,20 @@ class Router(NamedTuple):
     notes: Path
 
 
-@pytest.fixture(params=["infer"])
+@pytest.fixture
 def router(
-    request: pytest.FixtureRequest,
     triton: TritonProcess,
+    notes: Path,
     create_router: CreateRouter,
     tmp_path: Path,
+    way: str,
     wait_seconds: float,
 ) -> Iterator[Router]:
-    """The router as a worker creates it, with sessions. The parameter is the type of inference."""
+    """The router as a worker creates it, with sessions and the type of inference that the way needs."""
     settings = Settings.read(
         {
             "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
-            "SAGEMAKER_TRITON_INFERENCE_TYPE": request.param,
+            "SAGEMAKER_TRITON_INFERENCE_TYPE": way if way.startswith("generate") else "infer",
             "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "slow",
             "TRIREME_WAIT_SECONDS": str(wait_seconds),
         }
@@ -82,20 +87,15 @@ def router(
         triton.box, id=f"{triton.box.id}d", run=tmp_path, generation_file=generation.path, front="gunicorn"
     )
     transport = Transport(settings, box)
-    clients: dict[str, Client] = {"measure": Measure(transport, tmp_path, box.repository)}
-    clients["measure"].name = "measure"
-    Measure.notes = triton.notes
-    for note in ("began", "go-on"):
-        (triton.notes / note).unlink(missing_ok=True)
-    http = create_router(settings, box, models_of(clients, models=("echo", "slow"))).test_client()
-    yield Router(http, generation, triton.notes)
-    (triton.notes / "go-on").touch()
+    client = Measure(transport, tmp_path, box.repository)
+    client.name, client.notes = "measure", notes
+    models = models_of({"measure": client}, models=("echo", "slow"))
+    yield Router(create_router(settings, box, models).test_client(), generation, notes)
+    (notes / "go-on").touch()
     transport.close()
 
 
-def post(path: str = "/invocations", **options: Any) -> Callable[[FlaskClient], tuple[int, Any]]:
-    """Return a caller of the router that sends this POST; it returns status and JSON of the answer."""
-
+def post(path: str = "/invocations", **options: Any) -> Send:
     def send(http: FlaskClient) -> tuple[int, Any]:
         response = http.post(path, **options)
         return response.status_code, response.json
@@ -113,7 +113,7 @@ def use_session(http: FlaskClient) -> tuple[int, Any]:
     return post(json=CALL, headers={"X-Amzn-SageMaker-Session-Id": session_id})(http)
 
 
-def post_to_endpoint(path: str) -> Callable[[FlaskClient], tuple[int, Any]]:
+def post_to_endpoint(path: str) -> Send:
     def send(http: FlaskClient) -> tuple[int, Any]:
         status, answer = post(f"/endpoints/any/{path}", json=CALL)(http)
         if status != 424:
@@ -151,42 +151,39 @@ def send_websocket_message(http: FlaskClient) -> tuple[int, Any]:
     return 200 if isinstance(message, BytesMessage) else 503, answer
 
 
-#: Each way into the router, and the type of inference that it needs.
-WAYS: dict[str, tuple[Callable[[FlaskClient], tuple[int, Any]], str]] = {
-    "JSON": (post(json=CALL), "infer"),
-    "raw body": (post("/invocations?modelname=measure", data="four", content_type="text/plain"), "infer"),
-    "list": (post(json={**CALL, "payload": ["four", "more"]}), "infer"),
-    "lines": (post(data=f"{json.dumps(CALL)}\n" * 2, content_type="application/jsonlines"), "infer"),
-    "stream": (post(json=CALL, headers={"Accept": "text/event-stream"}), "infer"),
-    "session": (use_session, "infer"),
-    "WebSocket": (send_websocket_message, "infer"),
-    "endpoint": (post_to_endpoint("invocations"), "infer"),
-    "endpoint's stream": (post_to_endpoint("invocations-response-stream"), "infer"),
-    "model's path": (post("/models/measure/invoke", json={"payload": "four"}), "infer"),
-    "tensors": (post(json=SLOW_TENSORS), "infer"),
-    "v2": (post("/v2/models/slow/infer", json=SLOW_TENSORS), "infer"),
-    "v2 generate": (post("/v2/models/slow/generate", json=SLOW_NUMBERS), "infer"),
-    "v2 stream": (post("/v2/models/slow/generate_stream", json=SLOW_NUMBERS), "infer"),
-    "generate": (post(json=SLOW_NUMBERS), "generate"),
-    "generate stream": (post(json=SLOW_NUMBERS), "generate_stream"),
+#: Each way into the router. The type of inference is set to the two whose names begin with ``generate``.
+WAYS: dict[str, Send] = {
+    "JSON": post(json=CALL),
+    "raw body": post("/invocations?modelname=measure", data="four", content_type="text/plain"),
+    "list": post(json={**CALL, "payload": ["four", "more"]}),
+    "lines": post(data=f"{json.dumps(CALL)}\n" * 2, content_type="application/jsonlines"),
+    "stream": post(json=CALL, headers={"Accept": "text/event-stream"}),
+    "session": use_session,
+    "WebSocket": send_websocket_message,
+    "endpoint": post_to_endpoint("invocations"),
+    "endpoint's stream": post_to_endpoint("invocations-response-stream"),
+    "model's path": post("/models/measure/invoke", json={"payload": "four"}),
+    "tensors": post(json=SLOW_TENSORS),
+    "v2": post("/v2/models/slow/infer", json=SLOW_TENSORS),
+    "v2 generate": post("/v2/models/slow/generate", json=SLOW_NUMBERS),
+    "v2 stream": post("/v2/models/slow/generate_stream", json=SLOW_NUMBERS),
+    "generate": post(json=SLOW_NUMBERS),
+    "generate_stream": post(json=SLOW_NUMBERS),
 }
-
-
 #: What is not sent twice: streams that have begun, and clients with a session.
 SENT_ONCE = {"stream", "session", "WebSocket", "endpoint's stream"}
 #: Triton's own streams are sent again if the doubt comes before Triton's first byte, as it may here.
-EITHER = {"v2 stream", "generate stream"}
-each_way = pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
+EITHER = {"v2 stream", "generate_stream"}
 
 
-@each_way
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wait_seconds", [0.0, 20.0])
 def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, wait_seconds: float
+    way: str, router: Router, wait_seconds: float
 ) -> None:
     """Where requests do not wait, it is a 503."""
     with ThreadPoolExecutor(1) as callers:
-        answer = callers.submit(send, router.http)
+        answer = callers.submit(WAYS[way], router.http)
         wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
         for model in ("echo", "slow"):
             assert router.generation.report(model, 0)
@@ -196,7 +193,6 @@ def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
         for model in ("echo", "slow") if wait_seconds else ():
             assert router.generation.admit(model, router.generation.out_since(model))
         status, body = answer.result()
-    way = next(name for name, (each, _) in WAYS.items() if each is send)
     if not wait_seconds or way in SENT_ONCE or (way in EITHER and status != 200):
         assert (status, body["code"]) == (503, "not_ready"), body
     else:

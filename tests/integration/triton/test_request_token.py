@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
+import requests
 
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
-from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.transport import Transport
 from tests.support.series import value
-from tests.support.tritons import TritonProcess
-
-
-def row_of(*numbers: float) -> dict[str, Any]:
-    return {"x": np.array([numbers], np.float32)}
+from tests.support.tritons import ECHO_REQUEST, TritonProcess
 
 
 @pytest.mark.parametrize("size", [3, 100_000], ids=["in the message", "through shared memory"])
 def test_concurrent_callers_each_get_their_own_answer(transport: Transport, size: int) -> None:
-    assert set(transport.metadata("token_batching").outputs) == {"y"}
+    assert set(transport.metadata("token").outputs) == {"y"}
 
-    def infer_number(number: int) -> bool:
-        inputs = row_of(*([number] * size))
-        return bool((transport.infer("token_batching", inputs)["y"] == inputs["x"] * 2).all())
+    def is_own(number: int) -> bool:
+        y = transport.infer("token", {"x": np.full((1, size), number, np.float32)})["y"]
+        return bool((y == 2 * number).all())
 
     with ThreadPoolExecutor(8) as callers:
-        assert all(callers.map(infer_number, range(1, 65)))
+        assert all(callers.map(is_own, range(1, 65)))
 
 
 def test_another_request_s_answer_is_a_503_and_counted(transport: Transport) -> None:
     mismatches_before = value(MISMATCHED_ANSWERS)
     with pytest.raises(NotReady):
-        transport.infer("token_batching", row_of(-1.0, 2.0))
+        transport.infer("token", {"x": np.array([[-1.0, 2.0]], np.float32)})
     assert value(MISMATCHED_ANSWERS) == mismatches_before + 1
 
 
@@ -47,9 +40,6 @@ def test_the_parts_of_a_stream_carry_the_token_too(transport: Transport) -> None
 
 
 def test_a_caller_of_triton_s_own_port_gets_no_token(triton: TritonProcess) -> None:
-    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
-    url = f"http://127.0.0.1:{triton.box.http_port}/v2/models/token_plain/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as response:
-        outputs = json.load(response)["outputs"]
+    url = f"http://127.0.0.1:{triton.box.http_port}/v2/models/token/infer"
+    outputs = requests.post(url, json=ECHO_REQUEST, timeout=10).json()["outputs"]
     assert [output["name"] for output in outputs] == ["y"]
-    assert REQUEST_TOKEN not in json.dumps(outputs)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sm.client.base import Array
 from sm.errors import DeadlinePassed, ModelFailed
 from sm.invocation import Invocation, running
 from sm.triton.transport import Transport
@@ -18,24 +17,14 @@ from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
 
-def stream_counts(
-    transport: Transport, count: int, seconds: float = 0.0
-) -> Generator[dict[str, Array], None, None]:
+def numbers(transport: Transport, count: int, seconds: float = 0.0) -> Iterator[int]:
     inputs = {"count": np.array([count]), "seconds": np.array([seconds], np.float32)}
-    return transport.stream("counts", inputs)
-
-
-@pytest.fixture
-def cancelled_note(triton: TritonProcess) -> Path:
-    file = triton.notes / "cancelled"
-    file.unlink(missing_ok=True)
-    return file
+    return (answer["number"].item() for answer in transport.stream("counts", inputs))
 
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_the_answers_come_in_their_order(transport: Transport, count: int) -> None:
-    numbers = [answer["number"].item() for answer in stream_counts(transport, count)]
-    assert numbers == list(range(count))
+    assert [*numbers(transport, count)] == [*range(count)]
 
 
 def connections(port: int) -> int:
@@ -50,29 +39,28 @@ def test_at_rest_the_worker_has_no_grpc_connection_and_a_stream_keeps_it(
 ) -> None:
     transport.metadata("counts")  # A connection for calls with one answer is kept.
     before = connections(triton.box.grpc_port)
-    answers = stream_counts(transport, 3, seconds=0.2)
-    assert next(answers)["number"].tolist() == [0]
+    answers = numbers(transport, 3, seconds=0.2)
+    assert next(answers) == 0
     transport.rest()
-    assert [answer["number"].tolist() for answer in answers] == [[1], [2]]
+    assert [*answers] == [1, 2]
     assert connections(triton.box.grpc_port) > before
     transport.rest()
     wait_until(lambda: connections(triton.box.grpc_port) == before)
-    assert len(list(stream_counts(transport, 2))) == 2
+    assert [*numbers(transport, 2)] == [0, 1]
 
 
-def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Path) -> None:
-    numbers: list[int] = []
+def test_a_stream_ends_at_its_deadline(transport: Transport, notes: Path) -> None:
+    received: list[int] = []
 
     def is_cut_off() -> bool:
         with running(Invocation(time.monotonic() + 1.0)), pytest.raises(DeadlinePassed):
-            for answer in stream_counts(transport, 100, seconds=0.2):
-                numbers.append(answer["number"].item())
-        return bool(numbers)
+            received.extend(numbers(transport, 100, seconds=0.2))
+        return bool(received)
 
     # On a busy machine the deadline may pass before the first answer.
     wait_until(is_cut_off)
-    assert numbers == list(range(len(numbers)))
-    wait_until(cancelled_note.exists)
+    assert received == [*range(len(received))]
+    wait_until((notes / "cancelled").exists)
 
 
 def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
@@ -82,4 +70,4 @@ def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
 
     with ThreadPoolExecutor(4) as callers:
         list(callers.map(fail, range(400)))
-    assert len(list(stream_counts(transport, 3))) == 3
+    assert [*numbers(transport, 3)] == [0, 1, 2]

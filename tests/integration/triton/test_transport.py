@@ -6,8 +6,9 @@ import gc
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sm.invocation import Invocation, running
 from sm.metrics import TENSORS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
+from sm.run_state import SHARED_MEMORY
 from sm.triton import server
 from sm.triton.calls import Calls
 from sm.triton.tensors import DTYPES
@@ -28,28 +30,28 @@ from tests.support.other_triton import needs
 from tests.support.series import value
 from tests.support.tritons import TritonProcess
 
-
-class TensorCounter:
-    """Counts the requests by the way of their tensors, since its creation."""
-
-    def __init__(self) -> None:
-        self._start = (0.0, 0.0)
-        self._start = self.ways
-
-    @property
-    def ways(self) -> tuple[float, float]:
-        """How many went through shared memory, and how many in the message."""
-        shared, message = (value(TENSORS.labels(way)) for way in ("shared_memory", "grpc"))
-        return shared - self._start[0], message - self._start[1]
+#: How many requests went through shared memory, and how many in the message.
+Ways = Callable[[], tuple[float, float]]
 
 
 @pytest.fixture
-def tensor_counter() -> TensorCounter:
-    return TensorCounter()
+def ways() -> Ways:
+    """Counts since the begin of the test."""
+
+    def count() -> tuple[float, float]:
+        return value(TENSORS.labels("shared_memory")), value(TENSORS.labels("grpc"))
+
+    begin = count()
+    return lambda: (count()[0] - begin[0], count()[1] - begin[1])
 
 
 def numbers(size: int, start: float = 0) -> Any:
     return np.arange(start, start + size, dtype=np.float32)[None]
+
+
+def check_echo(transport: Transport, *sizes: int) -> None:
+    for size in sizes:
+        assert np.array_equal(transport.infer("echo", {"x": numbers(size)})["y"], numbers(size))
 
 
 def check_doubled(transport: Transport, start: float = 0) -> None:
@@ -59,56 +61,53 @@ def check_doubled(transport: Transport, start: float = 0) -> None:
     assert np.array_equal(y, x)
 
 
+def with_budget(triton: TritonProcess, shared_bytes: int, folder: Path = SHARED_MEMORY) -> Any:
+    return closing(Transport(triton.settings, replace(triton.box, shared_bytes=shared_bytes), folder))
+
+
 def test_large_tensors_go_through_one_region_that_is_reused(
-    transport: Transport, triton: TritonProcess, tensor_counter: TensorCounter
+    transport: Transport, triton: TritonProcess, ways: Ways
 ) -> None:
     for number in range(20):
         check_doubled(transport, number)
-    assert tensor_counter.ways == (20, 0)
+    assert ways() == (20, 0)
     assert len(triton.shared_memory_files()) == 1
 
 
-def test_small_tensors_go_in_the_message(
-    transport: Transport, triton: TritonProcess, tensor_counter: TensorCounter
-) -> None:
-    assert np.array_equal(transport.infer("echo", {"x": numbers(4)})["y"], numbers(4))
-    assert tensor_counter.ways == (0, 1)
+def test_small_tensors_go_in_the_message(transport: Transport, triton: TritonProcess, ways: Ways) -> None:
+    check_echo(transport, 4)
+    assert ways() == (0, 1)
     assert triton.shared_memory_files() == []
 
 
 def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
-    transport: Transport, tensor_counter: TensorCounter
+    transport: Transport, ways: Ways
 ) -> None:
-    x = numbers(50_000)
-    for _ in range(3):
-        assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    assert tensor_counter.ways[0] == 3  # The first has its output in the message.
+    check_echo(transport, *[50_000] * 3)
+    assert ways()[0] == 3  # The first has its output in the message.
 
 
-def test_an_output_that_outgrows_its_region_is_complete(
-    transport: Transport, tensor_counter: TensorCounter
-) -> None:
+def test_an_output_that_outgrows_its_region_is_complete(transport: Transport, ways: Ways) -> None:
     for size in (100_000, 100_000, 150_000, 150_000, 400_000, 100_000, 500_000, 3):
         y = transport.infer("ones", {"size": np.array([size])})["y"]
         assert y.shape == (size,)
         assert (y == 1).all()
-    assert tensor_counter.ways[0] > 0
+    assert ways()[0] > 0
 
 
 def test_strided_byte_swapped_and_empty_inputs_arrive_unchanged(transport: Transport) -> None:
     wide = np.random.default_rng(0).random((2, 200_000), dtype=np.float32)
-    assert np.array_equal(transport.infer("fixed", {"x": wide[:, ::2]})["y"], wide[:, ::2] * 2)
-    swapped = wide[:, :100_000].astype(">f4")
-    assert np.array_equal(transport.infer("fixed", {"x": swapped})["y"], wide[:, :100_000] * 2)
-    assert transport.infer("echo", {"x": np.zeros((1, 0), np.float32)})["y"].shape == (1, 0)
+    for x in (wide[:, ::2], wide[:, :100_000].astype(">f4")):
+        assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
+    check_echo(transport, 0)
 
 
 @needs("strings")
-def test_strings_go_in_the_message(transport: Transport, tensor_counter: TensorCounter) -> None:
+def test_strings_go_in_the_message(transport: Transport, ways: Ways) -> None:
     words = np.array(["ä" * 70_000, "b", ""], dtype=object)
     y = transport.infer("words", {"x": words})["y"]
     assert [word.decode() for word in y] == ["Ä" * 70_000, "B", ""]
-    assert tensor_counter.ways == (0, 1)
+    assert ways() == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -121,65 +120,57 @@ def test_an_input_of_the_wrong_shape_or_type_is_bad_input(transport: Transport, 
 
 
 def test_a_call_whose_region_triton_has_lost_is_sent_again(
-    triton: TritonProcess, tensor_counter: TensorCounter, tmp_path: Path
+    triton: TritonProcess, ways: Ways, tmp_path: Path
 ) -> None:
     guard = AnswerGuard(SharedGeneration.create(tmp_path / "generation"))
     calls = Calls(guard, has_state=lambda _: True, seconds=10, folder=tmp_path)
     transport = Transport(triton.settings, triton.box, calls=calls)
     with running(Invocation(time.monotonic() + 10)) as invocation:
-        transport.infer("fixed", {"x": numbers(100_000)})
+        check_doubled(transport)
         for region in triton.shared_memory_files():
             server.unregister(triton.box.http_port, region)
         check_doubled(transport)
     transport.close()
-    assert (*tensor_counter.ways, invocation.repeats) == (2, 0, 0)
+    assert (*ways(), invocation.repeats) == (2, 0, 0)
 
 
 def test_thousands_of_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
     transport = Transport(triton.settings, triton.box)
-    outputs = []
 
-    def infer_number(number: int) -> None:
+    def infer_number(number: int) -> Any:
         size = 20_000 + 1000 * (number % 7) if number % 4 == 0 else 8
         y = transport.infer("echo", {"x": numbers(size)})["y"]
-        if number % 100 == 0:
-            outputs.append(y)
+        return y if number % 100 == 0 else None
 
     with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(infer_number, range(3000)):
-            pass
+        kept = [y for y in pool.map(infer_number, range(3000)) if y is not None]
     assert triton.shared_memory_files()
     transport.close()
     assert triton.shared_memory_files() == []
-    assert all(np.array_equal(y, numbers(y.shape[1])) for y in outputs)
+    assert all(np.array_equal(y, numbers(y.shape[1])) for y in kept)
     assert not [name for name in server.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
 
 
 def test_over_the_budget_tensors_go_in_the_message(
-    triton: TritonProcess, tensor_counter: TensorCounter, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, ways: Ways, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport = Transport(triton.settings, replace(triton.box, shared_bytes=1_000_000))
-    outputs = [transport.infer("fixed", {"x": numbers(100_000, n)})["y"] for n in range(4)]
-    assert all(np.array_equal(y, numbers(100_000, n) * 2) for n, y in enumerate(outputs))
-    assert tensor_counter.ways == (1, 3)
-    assert len(caplog.records) == 1
-    del outputs
-    gc.collect()
-    check_doubled(transport)
-    assert tensor_counter.ways == (2, 3)
-    transport.close()
+    with with_budget(triton, 1_000_000) as transport:
+        outputs = [transport.infer("fixed", {"x": numbers(100_000, n)})["y"] for n in range(4)]
+        assert all(np.array_equal(y, numbers(100_000, n) * 2) for n, y in enumerate(outputs))
+        assert ways() == (1, 3)
+        assert len(caplog.records) == 1
+        del outputs
+        gc.collect()
+        check_doubled(transport)
+        assert ways() == (2, 3)
 
 
-def test_an_idle_region_makes_room_for_a_larger_one(
-    triton: TritonProcess, tensor_counter: TensorCounter
-) -> None:
-    transport = Transport(triton.settings, replace(triton.box, shared_bytes=2_500_000))
-    for size in (20_000, 20_000, 100_000, 100_000, 200_000, 200_000):
-        assert np.array_equal(transport.infer("echo", {"x": numbers(size)})["y"], numbers(size))
-    assert tensor_counter.ways[1] == 0
-    total_bytes = sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files())
-    assert total_bytes <= 2_500_000
-    transport.close()
+def test_an_idle_region_makes_room_for_a_larger_one(triton: TritonProcess, ways: Ways) -> None:
+    with with_budget(triton, 2_500_000) as transport:
+        check_echo(transport, 20_000, 20_000, 100_000, 100_000, 200_000, 200_000)
+        assert ways()[1] == 0
+        files = [SHARED_MEMORY / name for name in triton.shared_memory_files()]
+        assert sum(file.stat().st_size for file in files) <= 2_500_000
 
 
 @pytest.fixture
@@ -198,21 +189,16 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
     ("folder", "shared_bytes"), [("small_file_system", 2**28), ("tmp_path", 2**28), ("tmp_path", 0)]
 )
 def test_on_a_full_file_system_tensors_go_in_the_message(
-    triton: TritonProcess,
-    request: pytest.FixtureRequest,
-    tensor_counter: TensorCounter,
-    folder: str,
-    shared_bytes: int,
+    triton: TritonProcess, request: pytest.FixtureRequest, ways: Ways, folder: str, shared_bytes: int
 ) -> None:
     """So they do without shared memory, and if Triton refuses a region: it looks for its file in /dev/shm."""
     shared_memory: Path = request.getfixturevalue(folder)
-    transport = Transport(triton.settings, replace(triton.box, shared_bytes=shared_bytes), shared_memory)
     x = np.ones((4, 100_000), np.float32)
-    for _ in range(3):
-        assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
-    assert tensor_counter.ways == (0, 3)
-    assert list(shared_memory.iterdir()) == []
-    transport.close()
+    with with_budget(triton, shared_bytes, shared_memory) as transport:
+        for _ in range(3):
+            assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
+        assert ways() == (0, 3)
+        assert list(shared_memory.iterdir()) == []
 
 
 @needs("strings")
