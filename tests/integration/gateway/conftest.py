@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.aws import fake_aws
+from tests.support.boxes import retry_until_ok
 from tests.support.gateways import (
     MODELS,
     FakeBucket,
@@ -77,4 +78,6 @@ def gateway_server(gateway_env: dict[str, str], local_gateway: Gateway, folder: 
         "TRIREME_GATEWAY_MAX_MB": "0.1",
     }
     with running_gateway_server(folder / "server.log", {**gateway_env, **options}) as gateway:
+        # The first requests set up S3, Triton and a client, which may take longer than 2 s on a busy machine.
+        retry_until_ok(lambda: gateway.infer("who", {"payload": {"tensor": [0]}}))
         yield gateway

@@ -1,4 +1,4 @@
-"""The package for Lambda: it is complete, protects its routes, and imports little at a start."""
+"""The gateway in Lambda: its package is complete, protects its routes and imports little, and time is Lambda's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from app import app
 from bundle import bundle
+from chalice.app import Request
+from chalicelib.front import DEADLINE_MARGIN_S, available_seconds
 
 from sm.settings import HERE
+from tests.support.gateways import api_gateway_event
 
 #: Imports, as in Lambda without OpenCV, what the package is for, and prints from where and what else that imports.
 PROGRAM = """
@@ -70,3 +75,26 @@ def test_api_gateway_requires_a_key_on_every_route_but_health(package: Path) -> 
 def test_lambdas_timeout_lies_between_the_gateways_and_api_gateways() -> None:
     config = json.loads((HERE / "gateway" / ".chalice" / "config.json").read_text())
     assert 25 < config["lambda_timeout"] < 29
+
+
+def lambda_context(milliseconds: int) -> object:
+    return SimpleNamespace(aws_request_id="of-lambda", get_remaining_time_in_millis=lambda: milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("context", "expected_s"),
+    [
+        (lambda_context(28_000), 25.0),
+        (lambda_context(3_000), 3 - DEADLINE_MARGIN_S),
+        (lambda_context(500), 0.0),
+        (object(), 25.0),
+    ],
+)
+def test_a_request_never_gets_more_time_than_lambda_has(context: object, expected_s: float) -> None:
+    request = Request(api_gateway_event("GET", "/models"), context)
+    assert available_seconds(request, 25.0) == pytest.approx(expected_s)
+
+
+def test_an_error_has_lambdas_request_id() -> None:
+    response = app(api_gateway_event("DELETE", "/models"), lambda_context(1000))
+    assert (response["statusCode"], json.loads(response["body"])["request_id"]) == (405, "of-lambda")

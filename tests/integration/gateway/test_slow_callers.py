@@ -41,8 +41,8 @@ def stalled_connections(gateway: Gateway, length: int, key: str | None) -> Itera
         yield connections
 
 
-def has_response(connection: socket.socket) -> bool:
-    return bool(select.select([connection], [], [], 0)[0])
+def has_response(connection: socket.socket, seconds: float = 0) -> bool:
+    return bool(select.select([connection], [], [], seconds)[0])
 
 
 def read_status(connection: socket.socket) -> int:
@@ -97,7 +97,7 @@ def test_a_caller_that_sends_too_slowly_gets_408(gateway_server: Gateway) -> Non
     def send(start: bytes, piece: bytes) -> int:
         with connect(gateway_server) as connection:
             connection.sendall(start)
-            while not select.select([connection], [], [], 0.5)[0]:
+            while not has_response(connection, 0.5):
                 connection.sendall(piece)
             return read_status(connection)
 

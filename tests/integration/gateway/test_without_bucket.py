@@ -42,14 +42,9 @@ def load(triton: TritonProcess, *names: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_tritons(tritons: list[TritonProcess], local_gateway: Gateway) -> list[TritonProcess]:
-    """The folder's two Tritons, once another gateway has loaded every model."""
-    return tritons
-
-
-@pytest.fixture(scope="module")
-def gateway(two_tritons: list[TritonProcess], folder: Path) -> Iterator[Gateway]:
-    variables = without_bucket(*two_tritons, TRIREME_GATEWAY_CACHE_MB="1")
+def gateway(tritons: list[TritonProcess], local_gateway: Gateway, folder: Path) -> Iterator[Gateway]:
+    """A gateway of the folder's two Tritons, once another gateway has loaded every model."""
+    variables = without_bucket(*tritons, TRIREME_GATEWAY_CACHE_MB="1")
     with running_gateway_server(folder / "without-bucket.log", variables) as started:
         yield started
 
@@ -83,8 +78,8 @@ def test_an_answer_is_remembered_and_others_are_shared_out(gateway: Gateway) -> 
     assert len({process_of(gateway, number) for number in range(2, 8)}) == 2
 
 
-def test_one_triton_is_down_and_comes_back_empty(gateway: Gateway, two_tritons: list[TritonProcess]) -> None:
-    second, numbers = two_tritons[1], iter(range(100, 100_000))
+def test_one_triton_is_down_and_comes_back_empty(gateway: Gateway, tritons: list[TritonProcess]) -> None:
+    second, numbers = tritons[1], iter(range(100, 100_000))
 
     def answers() -> Counter[Any]:
         return Counter(process_of(gateway, next(numbers)) for _ in range(10))
@@ -117,31 +112,30 @@ def test_triton_is_called_by_tls_with_its_authority_and_the_callers_certificate(
     )
     settings = Settings.read({"SAGEMAKER_TRITON_ADDITIONAL_ARGS": arguments})
     triton = prepare_empty_triton(tmp_path / "secured", tmp_path / "repository", settings)
-    encrypted = {"TRIREME_GATEWAY_TLS": "true", "TRIREME_GATEWAY_TLS_NAME": "localhost"}
-    authority = {**encrypted, "TRIREME_GATEWAY_TLS_CA": str(certificate)}
-    own = {
-        "TRIREME_GATEWAY_TLS_CERTIFICATE": str(callers_certificate),
-        "TRIREME_GATEWAY_TLS_KEY": str(callers_key),
-    }
-    others_name = {"TRIREME_GATEWAY_TLS_NAME": "another.name"}
+    encrypted = {"TLS": "true", "TLS_NAME": "localhost"}
+    authority = {**encrypted, "TLS_CA": str(certificate)}
+    own = {"TLS_CERTIFICATE": str(callers_certificate), "TLS_KEY": str(callers_key)}
+    others_name = {"TLS_NAME": "another.name"}
+
+    def answer(**options: str) -> Any:
+        variables = {f"TRIREME_GATEWAY_{name}": value for name, value in options.items()}
+        with running_gateway_server(tmp_path / "log", without_bucket(triton, **variables)) as gateway:
+            return process_of(gateway, 1)
+
     try:
         triton.start()
-        with running_gateway_server(tmp_path / "log", without_bucket(triton, **authority, **own)) as gateway:
-            assert process_of(gateway, 1) not in (400, 500, 503)
+        assert answer(**authority, **own) not in (400, 500, 503)
         for too_little in ({}, authority, {**encrypted, **own}, {**authority, **own, **others_name}):
-            with running_gateway_server(
-                tmp_path / "refused", without_bucket(triton, **too_little)
-            ) as gateway:
-                assert process_of(gateway, 1) == 503
+            assert answer(**too_little) == 503
     finally:
         triton.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_gateway_exits_with_0_and_leaves_nothing(
-    two_tritons: list[TritonProcess], short_path: Path, number: int
+    tritons: list[TritonProcess], local_gateway: Gateway, short_path: Path, number: int
 ) -> None:
-    variables = without_bucket(*two_tritons, TMPDIR=str(short_path))
+    variables = without_bucket(*tritons, TMPDIR=str(short_path))
     with running_gateway_server(short_path / "log", variables) as gateway:
         assert isinstance(process_of(gateway, 1), int)
         assert [path for path in short_path.iterdir() if path.is_dir()]

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.support.aws import fake_aws
-from tests.support.boxes import wait_until
+from tests.support.boxes import retry_until_ok, wait_until
 from tests.support.gateways import (
     KEY,
     FakeBucket,
@@ -50,34 +50,32 @@ PREPROCESS = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 0.5, "mean": [
 JPEG_REQUEST = {"s3_key": "images/x.jpg"}
 
 
-def noted(notes: Path, name: str, seconds: float = 0, more: str = "") -> str:
-    """The head of a model that takes a while to load, and writes each load into a file."""
-    return (
-        f"{HEAD}        time.sleep({seconds})\n        open({str(notes)!r}, 'a').write('{name}\\n')\n{more}"
-    )
-
-
 def scores(inputs: str, outputs: str, shape: list[int], head: str) -> Model:
     source = SCORES.format(input=inputs, output=outputs, shape=str(shape)[1:-1])
     return Model(source, {inputs: ("FP32", [1, 3, 224, 224])}, {outputs: ("FP32", shape)}, head=head)
 
 
-def echo(shape: list[int], head: str = HEAD) -> Model:
-    source = 'return {"pixels": tensor(request, "data")}'
-    return Model(source, {"data": ("FP32", shape)}, {"pixels": ("FP32", shape)}, head=head)
+def echo(head: str = HEAD, width: int = 8) -> Model:
+    tensor = ("FP32", [1, 3, 8, width])
+    return Model(
+        'return {"pixels": tensor(request, "data")}', {"data": tensor}, {"pixels": tensor}, head=head
+    )
 
 
 def models(notes: Path) -> dict[str, Model]:
-    side_8 = [1, 3, 8, 8]
-    failing = "        raise ValueError('no such luck')\n"
+    def noted(name: str, seconds: float = 0, more: str = "") -> str:
+        """The head of a model that takes a while to load, and writes each load into a file."""
+        note = f"open({str(notes)!r}, 'a').write('{name}\\n')"
+        return f"{HEAD}        time.sleep({seconds})\n        {note}\n{more}"
+
     return {
-        "densenet_onnx": scores("data_0", "fc6_1", [1, 1000, 1, 1], noted(notes, "densenet_onnx", 1)),
-        "resnet50_onnx": scores("data", "resnetv24_dense0_fwd", [1, 1000], noted(notes, "resnet50_onnx")),
-        "described_onnx": echo(side_8),
-        "squashed_onnx": echo([1, 3, 8, 6]),
-        "late_onnx": echo(side_8, noted(notes, "late_onnx", 1)),
-        "slow_onnx": echo(side_8, noted(notes, "slow_onnx", 7)),
-        "broken_onnx": echo(side_8, noted(notes, "broken_onnx", 1, failing)),
+        "densenet_onnx": scores("data_0", "fc6_1", [1, 1000, 1, 1], noted("densenet_onnx", 1)),
+        "resnet50_onnx": scores("data", "resnetv24_dense0_fwd", [1, 1000], noted("resnet50_onnx")),
+        "described_onnx": echo(),
+        "squashed_onnx": echo(width=6),
+        "late_onnx": echo(noted("late_onnx", 1)),
+        "slow_onnx": echo(noted("slow_onnx", 7)),
+        "broken_onnx": echo(noted("broken_onnx", 1, "        raise ValueError('no such luck')\n")),
     }
 
 
@@ -105,22 +103,19 @@ class ReferenceGateway:
         response = self.gateway.request(method, path, json=body, **options)
         return response.status_code, response.json()
 
-    def infer_at_once(self, name: str, *gateways: Gateway) -> list[tuple[int, Any]]:
-        """Send one request to each gateway at once."""
 
-        def infer(gateway: Gateway) -> tuple[int, Any]:
-            response = gateway.infer(name, JPEG_REQUEST)
-            return response.status_code, response.json()
-
-        with ThreadPoolExecutor(len(gateways)) as callers:
-            return list(callers.map(infer, gateways))
+def infer_at_once(name: str, *gateways: Gateway) -> list[tuple[int, Any]]:
+    """Send one request to each gateway at once."""
+    with ThreadPoolExecutor(len(gateways)) as callers:
+        responses = list(callers.map(lambda gateway: gateway.infer(name, JPEG_REQUEST), gateways))
+    return [(response.status_code, response.json()) for response in responses]
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGateway]:
     """The gateway's own server. All models are in the bucket, none is loaded."""
     home = tmp_path_factory.mktemp("reference-gateway")
-    notes = home / "loads"
+    notes, repository = home / "loads", home / "repository"
     notes.touch()
     with fake_aws() as address:
         cloud = FakeBucket(address)
@@ -134,15 +129,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
             cloud.put(f"images/{key}", content.getvalue())
         cloud.put("images/text.jpg", b"no picture")
         cloud.put("images/large.jpg", b"x" * (2**20 + 1))
-        triton = prepare_empty_triton(home / "triton", home / "repository")
+        triton = prepare_empty_triton(home / "triton", repository)
+        options = {"REPOSITORY": str(repository), "SHORT_NAMES": json.dumps(SHORT_NAMES), "MAX_MB": "1"}
+        variables = {f"TRIREME_GATEWAY_{name}": value for name, value in options.items()}
+        env = environment(address, addresses_of(triton), **variables)
         triton.start()
-        env = environment(
-            address,
-            addresses_of(triton),
-            TRIREME_GATEWAY_REPOSITORY=str(home / "repository"),
-            TRIREME_GATEWAY_SHORT_NAMES=json.dumps(SHORT_NAMES),
-            TRIREME_GATEWAY_MAX_MB="1",
-        )
         try:
             with running_gateway_server(home / "gateway.log", env) as gateway:
                 yield ReferenceGateway(gateway, cloud, triton, env, notes)
@@ -151,7 +142,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
 
 
 def test_twenty_first_requests_load_the_model_once(reference: ReferenceGateway) -> None:
-    answers = reference.infer_at_once("densenet", *[reference.gateway] * 20)
+    answers = infer_at_once("densenet", *[reference.gateway] * 20)
     assert [status for status, _ in answers] == [200] * 20
     assert reference.loads("densenet_onnx") == 1
 
@@ -160,7 +151,7 @@ def test_of_several_gateways_with_one_repository_one_loads_the_model(
     reference: ReferenceGateway, tmp_path: Path
 ) -> None:
     with running_gateway_server(tmp_path / "second.log", reference.env) as second:
-        answers = reference.infer_at_once("late", *[reference.gateway, second] * 4)
+        answers = infer_at_once("late", *[reference.gateway, second] * 4)
     assert {status for status, _ in answers} == {200}
     assert reference.loads("late_onnx") == 1
 
@@ -258,14 +249,14 @@ def test_an_error_has_the_references_status_and_body(
     """Where the reference's own code says nothing, a member is any text."""
     found, answer = reference.request("POST", f"/infer/{path}", body)
     assert (found, list(answer)) == (status, list(expected)), answer
-    assert {name: answer[name] if value is not ... else ... for name, value in expected.items()} == expected
+    assert answer.items() >= {name: value for name, value in expected.items() if value is not ...}.items()
 
 
 @pytest.mark.parametrize("name", ["broken", "absent"])
 def test_a_model_that_cannot_be_loaded_is_a_500_for_every_waiting_caller(
     reference: ReferenceGateway, name: str
 ) -> None:
-    for status, answer in reference.infer_at_once(name, *[reference.gateway] * 5):
+    for status, answer in infer_at_once(name, *[reference.gateway] * 5):
         assert (status, list(answer)) == (500, ["status", "model", "message"])
         assert (answer["status"], answer["model"]) == ("error", name)
     assert reference.loads("broken_onnx") == 1
@@ -296,8 +287,8 @@ def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
         running_gateway_server(tmp_path / "hasty.log", short_timeout) as gateway,
         ThreadPoolExecutor(1) as callers,
     ):
-        assert gateway.infer("densenet", JPEG_REQUEST).status_code == 200
-        slow_calls = callers.submit(reference.infer_at_once, "slow", *[gateway] * 4)
+        retry_until_ok(lambda: gateway.infer("densenet", JPEG_REQUEST))  # the first sets up S3 and Triton
+        slow_calls = callers.submit(infer_at_once, "slow", *[gateway] * 4)
         folder = reference.triton.box.repository / "slow_onnx"
         wait_until(folder.is_dir, description="the start of the load")
         for path in ("/infer/densenet", "/infer"):
@@ -306,5 +297,5 @@ def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
         assert not slow_calls.done()
         assert [status for status, _ in slow_calls.result()] == [500] * 4
         # A later request waits for the same load and starts no second one.
-        wait_until(lambda: gateway.infer("slow", JPEG_REQUEST).status_code == 200, description="the model")
+        retry_until_ok(lambda: gateway.infer("slow", JPEG_REQUEST))
     assert reference.loads("slow_onnx") == 1

@@ -1,4 +1,4 @@
-"""A load is shared by all callers that wait for it, and outlives the request that started it."""
+"""What callers share: a load, which outlives the request that started it, and answers, bounded in bytes and age."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from chalicelib.cache import MAX_AGE_S, Cache
 from chalicelib.failures import LoadFailed
 from chalicelib.loads import Loads
 
@@ -32,6 +33,7 @@ def share_load(loads: Loads, waiting: list[None], load: Callable[[], None]) -> l
         assert release.wait(10)
         load()
 
+    waiting.clear()
     with ThreadPoolExecutor(8) as pool:
         pending = [pool.submit(loads.share, "m", wait_and_load) for _ in range(8)]
         wait_until(lambda: len(waiting) == 8)
@@ -43,7 +45,6 @@ def share_load(loads: Loads, waiting: list[None], load: Callable[[], None]) -> l
 def test_concurrent_callers_share_one_load(waiting: list[None]) -> None:
     loads, calls = Loads(), []
     for number in (1, 2):
-        waiting.clear()
         assert share_load(loads, waiting, lambda: calls.append(1)) == [None] * 8
         assert len(calls) == number
 
@@ -71,3 +72,21 @@ def test_a_caller_past_its_deadline_leaves_and_the_load_continues() -> None:
         loads.share("m", load)
     release.set()
     assert finished.wait(10)
+
+
+def test_the_least_recently_used_and_the_too_old_answers_are_evicted() -> None:
+    now = [0.0]
+    cache = Cache(10, lambda: now[0])
+    for name, answer in {"a": b"aaaa", "b": b"bbbb", "larger": b"x" * 11}.items():
+        cache.put(name, answer)
+    assert cache.get("a") == b"aaaa"
+    cache.put("c", b"cccc")
+    assert [cache.get(name) for name in ("a", "b", "c", "larger")] == [b"aaaa", None, b"cccc", None]
+    now[0] = MAX_AGE_S
+    assert cache.get("a") == b"aaaa"
+    now[0] = MAX_AGE_S + 1
+    assert cache.get("a") is None
+
+
+def test_different_parts_that_join_to_the_same_bytes_have_different_names() -> None:
+    assert Cache.name(b"ab", b"c") != Cache.name(b"a", b"bc")
