@@ -7,13 +7,10 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from sm.hardware import has_gpu
 from sm.repository import problems
 from sm.repository.machine import VERSION, Machine
 from tests.support.box_fixture import Boxes
-from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.model_archives import multiplying_model
 from tests.support.sm_command import run_sm
 
@@ -93,16 +90,3 @@ def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> No
     for version, is_certain in (((99, 0), False), ((2, 51), True)):
         (problem,) = problems.find(tmp_path, Machine(triton=version))
         assert problem.is_certain is is_certain
-
-
-@pytest.mark.parametrize(
-    ("content", "count"), [(EMPTY_GRAPH, 0), (b"", 1), (b"version https://git-lfs.github.com/spec/v1\n", 1)]
-)
-def test_an_onnx_file_that_is_not_there_in_truth_is_a_problem(
-    tmp_path: Path, content: bytes, count: int
-) -> None:
-    version = tmp_path / "resnet" / "1"
-    version.mkdir(parents=True)
-    replace_config(version.parent, 'backend: "onnxruntime"')
-    (version / "model.onnx").write_bytes(content)
-    assert len(problems.find(tmp_path, Machine())) == count

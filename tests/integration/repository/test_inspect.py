@@ -113,23 +113,28 @@ def test_a_config_that_triton_cannot_parse_is_a_problem(tmp_path: Path, line: st
     assert "config.pbtxt" in problem
 
 
-@pytest.mark.parametrize(
-    ("line", "file"),
-    [
-        ('backend: "python"', "model.py"),
-        ('backend: "onnxruntime"', "model.onnx"),
-        ('platform: "tensorrt_plan"', "model.plan"),
-        ('backend: "python" default_model_filename: "mine.py"', "mine.py"),
-    ],
-)
-def test_a_missing_model_file_of_the_backend_is_a_problem(tmp_path: Path, line: str, file: str) -> None:
+#: By a line of the configuration: the model's file, and contents that are not a model.
+MODEL_FILES: dict[str, tuple[str, tuple[bytes, ...]]] = {
+    'backend: "python"': ("model.py", ()),
+    'backend: "onnxruntime"': ("model.onnx", (b"", b"version https://git-lfs.github.com/spec/v1\n")),
+    'platform: "tensorrt_plan"': ("model.plan", ()),
+    'backend: "python" default_model_filename: "mine.py"': ("mine.py", ()),
+}
+
+
+@pytest.mark.parametrize("line", MODEL_FILES)
+def test_a_file_of_the_backend_that_is_missing_or_not_there_in_truth_is_a_problem(
+    tmp_path: Path, line: str
+) -> None:
+    file, not_models = MODEL_FILES[line]
     folder = write_model(tmp_path)
     (folder / "config.pbtxt").write_text(CONFIG.replace('backend: "python"', line))
     (folder / "1" / "model.py").rename(folder / "1" / "nothing")
     (sentence,) = problems.find_problems(tmp_path, Machine(gpu=True))
     assert file in sentence
-    (folder / "1" / file).write_bytes(EMPTY_GRAPH if file == "model.onnx" else b"#")
-    assert problems.find_problems(tmp_path, Machine(gpu=True)) == []
+    for content, count in (*((each, 1) for each in not_models), (EMPTY_GRAPH, 0)):
+        (folder / "1" / file).write_bytes(content)
+        assert len(problems.find_problems(tmp_path, Machine(gpu=True))) == count
 
 
 def test_a_model_is_shown_with_its_tensors_batching_and_manifest(tmp_path: Path) -> None:
