@@ -27,14 +27,20 @@ from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
 
 LABELS = ("sad", "glad", "mad")
-
-
 new_mood = functools.partial(new_model, "mood")
 
 
 def edit(path: Path, **changes: Any) -> None:
     content = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps({**content, **changes}))
+
+
+def task_of(model: Path) -> Any:
+    return json.loads((model / "task.json").read_text())
+
+
+def golden_answer(model: Path) -> Any:
+    return json.loads((model / "sample" / "golden.json").read_text())
 
 
 @pytest.fixture
@@ -54,9 +60,9 @@ def test_a_folder_becomes_a_served_model_with_labels_tokenizer_and_golden_answer
     tmp_path: Path, checkpoint: Path
 ) -> None:
     model = new_mood(tmp_path, checkpoint)
-    assert json.loads((model / "task.json").read_text()) == {"task": "text-classification", "max_length": 64}
+    assert task_of(model) == {"task": "text-classification", "max_length": 64}
     assert (model / "labels.txt").read_text().split() == list(LABELS)
-    assert {row["label"] for row in json.loads((model / "sample" / "golden.json").read_text())} == set(LABELS)
+    assert {row["label"] for row in golden_answer(model)} == set(LABELS)
     assert list(discover_tasks(tmp_path / "model", ())) == [ClientSource("mood", model / "task.json")]
     assert not (tmp_path / "clients").exists()
 
@@ -89,14 +95,14 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
     edit(folder / "sentence_bert_config.json", max_seq_length=32)
     model = new_mood(tmp_path, folder)
     task = {"task": "sentence-embeddings", "max_length": 32, "pooling": "cls", "normalise": True}
-    assert json.loads((model / "task.json").read_text()) == task
+    assert task_of(model) == task
 
 
 def test_an_encoder_and_its_decoder_become_two_models(tmp_path: Path) -> None:
     folder = write_translator(tmp_path / "checkpoint")
     model = new_mood(tmp_path, folder)
     task = {"task": "text2text-generation", "start": 0, "end": [5]}
-    assert json.loads((model / "task.json").read_text()) == task
+    assert task_of(model) == task
     assert {path.name for path in model.parent.iterdir()} == {"mood", "mood_decoder"}
     assert not (model.parent / "mood_decoder" / "task.json").exists()
     (folder / "decoder_model.onnx").unlink()
@@ -109,8 +115,8 @@ def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) ->
     model = new_mood(tmp_path, write_sound_model(tmp_path / "checkpoint", task))
     spelling = {"blank": "<pad>", "delimiter": "|"} if task == "automatic-speech-recognition" else {}
     expected = {"task": task, "rate": 16_000, "normalise": True, **spelling}
-    assert json.loads((model / "task.json").read_text()) == expected
-    golden = json.loads((model / "sample" / "golden.json").read_text())
+    assert task_of(model) == expected
+    golden = golden_answer(model)
     if task == "audio-classification":
         assert {row["label"] for row in golden} == set(PITCHES)
     else:
@@ -129,12 +135,7 @@ def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) ->
     ],
 )
 def test_what_the_files_do_not_say_is_asked_for_by_its_option_and_nothing_is_left_behind(
-    tmp_path: Path,
-    checkpoint: Path,
-    source: str,
-    config: dict[str, Any],
-    options: tuple[str, ...],
-    named: str,
+    tmp_path: Path, checkpoint: Path, source: str, config: Any, options: tuple[str, ...], named: str
 ) -> None:
     edit(checkpoint / "config.json", **config)
     with pytest.raises(CommandError, match=named):
