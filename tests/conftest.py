@@ -36,7 +36,7 @@ LONG_GROUPS = (
     "tests/integration/server/test_fetch_at_start.py",
     "gateway",
     "demo box",
-    "tests/integration/check/test_faults.py",
+    "tests/integration/check/test_check_client.py",
     "tests/integration/box/test_hostile_archives.py",
     "tests/integration/models/test_downloads.py",
     "tests/integration/box/test_faults.py",
