@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import pytest
 
 from sm.repository import models
 from tests.support.boxes import wait_until
+from tests.support.sm_command import run_sm_here
 from tests.support.tritons import HEAD, Model
 from trireme_tools.tune.sweep import Batching, Point, Setting, dumps, loads
 from trireme_tools.tune.tuning_box import setting_of
@@ -74,33 +73,30 @@ class Workplace:
     def report(self) -> Path:
         return self.folder / "tune-twice"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = {
-            **os.environ,
-            "TRIREME_MODEL_REPOSITORY": str(self.folder / "repository"),
-            "TMPDIR": str(self.temporary_folder),
-            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "other",
-            "MODEL_SERVER_WORKERS": "1",
-        }
-        return subprocess.Popen(
-            [sys.executable, "-m", "sm.cli", "tune", "twice", *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
     def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=END_TIMEOUT_S)
-        return process.returncode, out, err
+        """Run a command that measures nothing."""
+        done = run_sm_here("tune", "twice", *arguments, cwd=self.folder)
+        return done.returncode, done.stdout, done.stderr
 
     def run_from(self, sweep: str, p99: str, *arguments: str) -> tuple[int, str, str]:
         """Choose from a recorded sweep."""
         (self.folder / "sweep.json").write_text(sweep)
         return self.run("--p99", p99, "--from", "sweep.json", *arguments)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "sm.cli", "tune", "twice", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def measure(self, *arguments: str) -> tuple[int, str]:
+        """Measure, and return the status and the errors."""
+        process = self.start(*arguments)
+        err = process.communicate(timeout=END_TIMEOUT_S)[1]
+        return process.returncode, err
+
+    def points(self) -> list[Point]:
+        return list(loads((self.report / "sweep.json").read_text())[0])
 
     def leftovers(self) -> list[str]:
         """Processes that still use this folder, and files left in its TMPDIR."""
@@ -119,8 +115,12 @@ def processes_with(text: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, short_path: Path) -> Workplace:
+def workplace(tmp_path: Path, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     workplace = Workplace(tmp_path, short_path)
+    monkeypatch.setenv("TRIREME_MODEL_REPOSITORY", str(tmp_path / "repository"))
+    monkeypatch.setenv("TMPDIR", str(short_path))
+    monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "other")
+    monkeypatch.setenv("MODEL_SERVER_WORKERS", "1")
     model = tmp_path / "repository" / "twice"
     TWICE_MODEL.write(model)
     file = model / "1" / "model.py"
@@ -148,13 +148,11 @@ def test_settings_are_measured_and_one_that_fails_to_load_is_reported_as_failed(
     other = workplace.folder / "clients" / "other" / "client.py"
     other.parent.mkdir()
     other.write_text(CLIENT.replace('"twice"', '"other"'))
-    status, _, err = workplace.run("--p99", "5s", *QUICK_OPTIONS)
+    status, err = workplace.measure("--p99", "5s", *QUICK_OPTIONS)
     assert status == 0, err
     assert workplace.config.read_text() == config_before, "without --apply nothing is written"
     assert not workplace.leftovers()
-    points, metadata = loads((workplace.report / "sweep.json").read_text())
-    assert metadata == {"model": "twice", "client": "twice"}
-    assert {point.setting.instances for point in points if point.failure} == {3}
+    assert {point.setting.instances for point in workplace.points() if point.failure} == {3}
     report = (workplace.report / "report.md").read_text()
     assert all(text in report for text in ("**chosen**", "ml.m5.xlarge", "plot.svg"))
     assert (workplace.report / "plot.svg").is_file()
@@ -207,7 +205,7 @@ def test_a_triton_that_dies_during_a_measurement_is_reported_as_failed(workplace
     (workplace.folder / "die").touch()
     _, err = process.communicate(timeout=END_TIMEOUT_S)
     assert process.returncode == 0, err
-    points, _ = loads((workplace.report / "sweep.json").read_text())
+    points = workplace.points()
     assert sum(bool(point.failure) and point.setting.instances != 3 for point in points) == 1
     assert any(point.is_valid for point in points)
     assert not workplace.leftovers()
@@ -261,6 +259,5 @@ def test_a_missing_file_is_reported_in_one_sentence_before_anything_starts(
 @pytest.mark.exhaustive
 def test_a_setting_with_wrong_answers_is_not_recommended(workplace: Workplace) -> None:
     (workplace.folder / "clients" / "twice" / "sample" / "golden.json").write_text("70.0")
-    status, _, err = workplace.run(*QUICK_OPTIONS, "--instances", "1", "--minutes", "0.3")
-    assert status == 1, err
-    assert json.loads((workplace.report / "sweep.json").read_text())["points"]
+    status, err = workplace.measure(*QUICK_OPTIONS, "--instances", "1", "--minutes", "0.3")
+    assert (status, bool(workplace.points())) == (1, True), err
