@@ -90,37 +90,26 @@ def test_every_price_has_a_source_and_an_instance_without_a_price_is_an_error() 
         dated_prices().of("us-east-1", "ml.x")
 
 
-def price_list_row(usage: str, price: str) -> str:
-    """A row of AWS's price list, which is JSON in a string."""
-    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": price}, "beginRange": "0", "endRange": "Inf"}
-    return json.dumps(
-        {
-            "product": {"productFamily": "ML Instance", "attributes": {"usagetype": usage}, "sku": "S"},
-            "serviceCode": "AmazonSageMaker",
-            "terms": {"OnDemand": {"S.T": {"priceDimensions": {"S.T.U": dimension}}}},
-        }
-    )
+def price_list(instance: str = "ml.g5.xlarge", **prices: str) -> Any:
+    """A server that answers like AWS's price list, which moto lacks, with the prices by the kind of use."""
 
+    def row(usage: str, price: str) -> str:
+        dimension = {"unit": "Hrs", "pricePerUnit": {"USD": price}, "beginRange": "0", "endRange": "Inf"}
+        product = {"productFamily": "ML Instance", "attributes": {"usagetype": usage}, "sku": "S"}
+        terms = {"OnDemand": {"S.T": {"priceDimensions": {"S.T.U": dimension}}}}
+        return json.dumps({"product": product, "serviceCode": "AmazonSageMaker", "terms": terms})
 
-def price_list(*rows: str) -> Any:
-    """A server that answers like AWS's price list, which moto lacks."""
+    rows = [row(f"{kind}:{instance}", price) for kind, price in prices.items()]
     return server_with_fixed_response(200, {"FormatVersion": "aws_v1", "PriceList": rows})
 
 
 def test_live_prices_are_those_of_real_time_endpoints(
     sm: RunSm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [
-        price_list_row("EU-AsyncInf:ml.g5.xlarge", "9"),
-        price_list_row("EU-Host:ml.g5.xlarge", "1.5"),
-        price_list_row("EU-Train:ml.g5.xlarge", "8"),
-    ]
-    plan = {
-        "regions": ["eu-west-1"],
-        "models": [{"instance": "ml.g5.xlarge", "price": 7}] * 2,
-        "shared": {"instance": "ml.g5.xlarge"},
-    }
-    with price_list(*rows) as server:
+    kinds = {"EU-AsyncInf": "9", "EU-Host": "1.5", "EU-Train": "8"}
+    models = [{"instance": "ml.g5.xlarge", "price": 7}] * 2
+    plan = {"regions": ["eu-west-1"], "models": models, "shared": {"instance": "ml.g5.xlarge"}}
+    with price_list(**kinds) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         result = run_cost(sm, tmp_path, plan, "--live")
     assert (result.status, sums(result.out)) == (0, [Decimal(2160), Decimal(1080)]), result.err
@@ -135,10 +124,12 @@ def test_live_prices_are_those_of_real_time_endpoints(
 def test_a_price_that_aws_lacks_or_refuses_is_one_sentence(
     sm: RunSm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with price_list(price_list_row("EU-Train:ml.g4dn.xlarge", "8")) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        assert "ml.g4dn.xlarge" in sm("cost", "--live").err
-    with server_with_fixed_response(400, {"__type": "AccessDeniedException", "Message": "not you"}) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        result = sm("cost", "--live")
-    assert (result.status, "--live" in result.err) == (1, True)
+    refusal = {"__type": "AccessDeniedException", "Message": "not you"}
+    for aws, named in (
+        (price_list("ml.g4dn.xlarge", **{"EU-Train": "8"}), "ml.g4dn.xlarge"),
+        (server_with_fixed_response(400, refusal), "--live"),
+    ):
+        with aws as server:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+            result = sm("cost", "--live")
+        assert (result.status, named in result.err) == (1, True)

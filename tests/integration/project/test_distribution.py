@@ -51,8 +51,8 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
 def tracked_files() -> list[str]:
     """The repository's files, including those that are not committed yet."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listing = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
-    return [name for name in listing.stdout.splitlines() if (HERE / name).is_file()]
+    listing = subprocess.check_output(command, cwd=HERE, text=True)
+    return [name for name in listing.splitlines() if (HERE / name).is_file()]
 
 
 @pytest.mark.parametrize(("name", "folders"), [("wheel", WHEEL_FOLDERS), ("tools", TOOLS_FOLDERS)])
@@ -74,9 +74,7 @@ def test_a_wheel_has_every_file_of_its_package_and_its_data_and_no_other(
 def test_the_sdist_has_the_whole_repository(distribution: Distribution) -> None:
     with tarfile.open(distribution.sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert [
-        name for name in tracked_files() if name not in packed and not name.startswith(NOT_IN_SDIST)
-    ] == []
+    assert [name for name in {*tracked_files()} - packed if not name.startswith(NOT_IN_SDIST)] == []
 
 
 def metadata_of(wheel: Path) -> Message:
@@ -101,15 +99,9 @@ def test_every_file_and_every_command_is_found_without_the_repository(
     distribution: Distribution, tmp_path: Path
 ) -> None:
     installed = install_without_dependencies(tmp_path / "home", distribution.wheel, distribution.tools)
-    completed = subprocess.run(
-        [installed.python, "-c", PROGRAM],
-        cwd=installed.home,
-        env=installed.environment(),
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    clients, places = json.loads(completed.stdout)
+    command, environment = [str(installed.python), "-c", PROGRAM], installed.environment()
+    printed = subprocess.check_output(command, cwd=installed.home, env=environment, timeout=60)
+    clients, places = json.loads(printed)
     assert clients == ["bert_base", "resnet", "yolov5"]
     assert [Path(place).is_relative_to(installed.home) for place in places] == [True] * 4
 

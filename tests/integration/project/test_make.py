@@ -19,15 +19,10 @@ INSTALLER = HERE / "tools" / "trireme_tools" / "prepare" / "install_packages.py"
 INDEX, PROXY = {"PIP_INDEX_URL": "https://index.invalid/simple"}, {"PIP_PROXY": "http://127.0.0.1:9"}
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **more}
     return subprocess.run(
-        command,
-        cwd=HERE,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        command, cwd=HERE, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
 
 

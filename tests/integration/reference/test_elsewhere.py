@@ -34,16 +34,10 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "fields", "expected"),
     [
-        pytest.param(
-            "classify",
-            {"body": ONES, "content_type": "application/octet-stream"},
-            [4.0, 6.0],
-            id="torchserve",
-        ),
-        pytest.param(
-            "score", {"instances": [[1, 0], [0, 1]]}, {"predictions": WEIGHTS.tolist()}, id="kserve"
-        ),
-        pytest.param("repeat", {"word": "ho", "times": 3}, "hohoho!", id="cog"),
+        # TorchServe's, KServe's and Cog's.
+        ("classify", {"body": ONES, "content_type": "application/octet-stream"}, [4.0, 6.0]),
+        ("score", {"instances": [[1, 0], [0, 1]]}, {"predictions": WEIGHTS.tolist()}),
+        ("repeat", {"word": "ho", "times": 3}, "hohoho!"),
     ],
 )
 def test_the_port_of_a_handler_answers(

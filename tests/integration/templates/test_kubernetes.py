@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,12 @@ def print_template(sm: RunSm, format_: str, *options: str) -> str:
     return command.out
 
 
+def by_kind(documents: Iterable[Any]) -> dict[str, Any]:
+    return {document["kind"]: document for document in documents}
+
+
 def print_documents(sm: RunSm, format_: str, *options: str) -> dict[str, Any]:
-    """Return the documents that ``sm template`` prints, by kind."""
-    return {
-        document["kind"]: document for document in yaml.safe_load_all(print_template(sm, format_, *options))
-    }
+    return by_kind(yaml.safe_load_all(print_template(sm, format_, *options)))
 
 
 def validate(document: dict[str, Any]) -> None:
@@ -84,10 +86,9 @@ def test_the_files_that_people_copy_are_what_sm_template_prints(sm: RunSm) -> No
     folder = HERE / "deploy" / "kubernetes"
     words = ("trireme", "--image", "registry.example/trireme:1", "--instance-type", "ml.c5.xlarge")
     command = sm("template", *words, "--format", "kubernetes")
-    printed = {document["kind"]: document for document in yaml.safe_load_all(command.out)}
     names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
     copied = [yaml.safe_load((folder / name).read_text()) for name in names]
-    assert {document["kind"]: document for document in copied} == printed
+    assert by_kind(copied) == by_kind(yaml.safe_load_all(command.out))
     more = {path.name for path in folder.iterdir()} - {*names, "kustomization.yaml"}
     assert more == {"horizontalpodautoscaler.yaml", "servicemonitor.yaml"}
 
@@ -162,21 +163,17 @@ def test_a_pod_asks_for_a_gpu_only_if_an_option_says_so(
     assert values["resources"]["limits"].get("nvidia.com/gpu") == count
 
 
-def test_the_readmes_command_asks_for_no_gpu(sm: RunSm) -> None:
-    readme = (HERE / "README.md").read_text()
-    (command,) = re.findall(r"^sm (template .*--format kubernetes .*?) \|", readme, re.MULTILINE)
-    result = sm(*shlex.split(command))
-    assert result.status == 0, result.err
-    assert "nvidia.com/gpu" not in result.out
-
-
-def test_the_pages_commands_work_as_written(sm: RunSm) -> None:
-    page = (HERE / "docs" / "deploy" / "kubernetes.md").read_text()
-    commands = re.findall(r"^sm (template .*?)(?: > cats.yaml)?$", page, re.MULTILINE)
-    assert len(commands) == 5
+@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/deploy/kubernetes.md", 5)])
+def test_the_commands_of_the_readme_and_the_page_work_as_written(sm: RunSm, page: str, count: int) -> None:
+    text = (HERE / page).read_text()
+    commands = re.findall(
+        r"^sm (template .*?--format (?:helm|kserve|kubernetes)[^|>\n]*)", text, re.MULTILINE
+    )
+    assert len(commands) == count
     for command in commands:
         result = sm(*shlex.split(command))
         assert result.status == 0, result.err
+        assert page != "README.md" or "nvidia.com/gpu" not in result.out
 
 
 def write_chart(sm: RunSm, folder: Path, options: str = "") -> Path:
@@ -210,12 +207,10 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fetch_helm(tmp_path_factory.mktemp("helm"))
 
 
-def render_with_helm(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
-    return render_chart(helm, folder, "cats", values)
-
-
-def documents_by_kind(rendered: Any) -> dict[str, Any]:
-    return {document["kind"]: document for document in documents_of(rendered)}
+def documents_by_kind(helm: Path, folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    rendered = render_chart(helm, folder, "cats", values)
+    assert rendered["lint"]["errors"] == []
+    return by_kind(documents_of(rendered))
 
 
 @pytest.mark.exhaustive
@@ -223,9 +218,8 @@ def documents_by_kind(rendered: Any) -> dict[str, Any]:
 def test_helm_renders_the_documents_that_sm_template_prints(
     sm: RunSm, helm: Path, tmp_path: Path, kind: str
 ) -> None:
-    rendered = render_with_helm(helm, write_chart(sm, tmp_path / "chart", KUBERNETES[kind]), {})
-    assert rendered["lint"]["errors"] == []
-    assert documents_by_kind(rendered) == print_documents(sm, "kubernetes", KUBERNETES[kind])
+    chart = write_chart(sm, tmp_path / "chart", KUBERNETES[kind])
+    assert documents_by_kind(helm, chart, {}) == print_documents(sm, "kubernetes", KUBERNETES[kind])
 
 
 @pytest.mark.exhaustive
@@ -247,12 +241,12 @@ def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Pa
         *(sm, "kubernetes", AUTOSCALED, CALLING_OUT, "--model-data pvc://models/cats/one"),
         "--cache pvc://fetched --env AWS_ENDPOINT_URL=http://minio:9000",
     )
-    assert documents_by_kind(render_with_helm(helm, folder, values)) == expected
+    assert documents_by_kind(helm, folder, values) == expected
     all_off = {"disruptionBudget": False, "serviceMonitor": False, "networkPolicy": {"enabled": False}}
-    assert documents_by_kind(render_with_helm(helm, folder, all_off)).keys() == {"Deployment", "Service"}
+    assert documents_by_kind(helm, folder, all_off).keys() == {"Deployment", "Service"}
 
 
 @pytest.mark.exhaustive
 def test_helm_refuses_an_unknown_value(sm: RunSm, helm: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="replica"):
-        render_with_helm(helm, write_chart(sm, tmp_path / "chart"), {"replica": 3})
+        render_chart(helm, write_chart(sm, tmp_path / "chart"), "cats", {"replica": 3})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.templates.linting import cfn_lint
 from tests.support.sm_command import RunSm
 from tests.support.snapshots import changes, check_snapshot
 from trireme_tools.deploy.deployment_plan import Plan
@@ -66,9 +65,8 @@ def test_the_templates_are_those_that_were_read_last(sm: RunSm, format_: str) ->
 
 def test_the_role_is_that_of_sm_iam(sm: RunSm) -> None:
     """A template does not know the account of the logs."""
-    role = json.loads(
-        sm("iam", "cats", *PLAIN.split()).out.replace(":123456789012:log-group", ":*:log-group")
-    )["role"]
+    policies = sm("iam", "cats", *PLAIN.split()).out.replace(":123456789012:log-group", ":*:log-group")
+    role = json.loads(policies)["role"]
     stack = print_template(sm, "cloudformation", PLAIN)["Resources"]["Role"]["Properties"]
     assert stack["AssumeRolePolicyDocument"] == role["trust"]
     assert [policy["PolicyDocument"] for policy in stack["Policies"]] == [role["policy"]]
@@ -80,18 +78,7 @@ def test_the_role_is_that_of_sm_iam(sm: RunSm) -> None:
 def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_path: Path) -> None:
     for number, options in enumerate(ALL_KINDS):
         (tmp_path / f"{number}.json").write_text(print_text(sm, "cloudformation", options))
-    files = sorted(map(str, tmp_path.glob("*.json")))
-    command = [
-        str(Path(sys.executable).with_name("cfn-lint")),
-        "-r",
-        "eu-west-1",
-        "-f",
-        "parseable",
-        "--",
-        *files,
-    ]
-    completed = subprocess.run(command, capture_output=True, text=True)
-    assert (completed.returncode, completed.stdout) == (0, ""), completed.stdout + completed.stderr
+    assert cfn_lint(*tmp_path.glob("*.json")) == ""
 
 
 def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
