@@ -101,7 +101,6 @@ def test_a_client_that_cannot_load_stops_the_start_unless_such_are_skipped(tmp_p
         ({"code/resnet": CLIENT_SOURCE}, ("clients/resnet/client.py", "replaces = 'resnet'")),
         ({"code/better": REPLACING}, ("code/better/client.py", "'resnet'")),
     ],
-    ids=["two clients", "a built-in client's name", "another client's name"],
 )
 def test_a_name_that_is_taken_stops_the_start(tmp_path: Path, texts: Any, named: tuple[str, ...]) -> None:
     for word, (folder, text) in enumerate(texts.items()):
@@ -180,23 +179,19 @@ def test_a_script_is_the_default_beside_clients_and_its_modules_are_none(tmp_pat
     write_client(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT)
     (code / "words.py").write_text("WORD = len")
-    assert [(source.name, source.module) for source in discover((code,))] == [
-        ("model", "inference"),
-        ("hello", ""),
-    ]
+    found = [(source.name, source.module) for source in discover((code,))]
+    assert found == [("model", "inference"), ("hello", "")]
     loader = FoundLoader(build(tmp_path))
     assert (loader.default(""), loader.default("hello")) == ("model", "hello")
 
 
-def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
-    for folder in ("clients", "code"):
-        write_client(tmp_path / folder, "hello", words="WORD = 1")
-    assert answers(build(tmp_path, tmp_path / "clients")) == {"hello": 1}
-
-
-def test_only_a_client_with_a_method_for_batches_has_its_records_gathered(tmp_path: Path) -> None:
-    write_client(tmp_path, "alone", words="WORD = 1")
+def test_an_identical_copy_is_accepted_and_only_a_method_for_batches_gathers_records(tmp_path: Path) -> None:
     together = f"{CLIENT_SOURCE}\n    def inference_batch(self, payloads): ...\n"
-    write_client(tmp_path, "together", together, words="WORD = 1")
-    found = {name: client.batches is not None for name, client in build(tmp_path, tmp_path).clients.items()}
-    assert found == {"alone": False, "together": True}
+    for folder in ("clients", "code"):
+        write_client(tmp_path / folder, "alone", words="WORD = 1")
+        write_client(tmp_path / folder, "together", together, words="WORD = 1")
+    clients = build(tmp_path, tmp_path / "clients").clients
+    assert {name: client.batches is not None for name, client in clients.items()} == {
+        "alone": False,
+        "together": True,
+    }

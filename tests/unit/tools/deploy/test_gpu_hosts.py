@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import botocore.session
 import pytest
@@ -22,24 +23,28 @@ AL2_550 = "al2-ami-sagemaker-inference-gpu-3-1"
 AL2023_580 = "al2023-ami-sagemaker-inference-gpu-4-1"
 
 
-COUNTS = {
-    0: "ml.c7g.xlarge ml.m6gd.large ml.inf2.xlarge",
-    1: "ml.g4dn.xlarge ml.p5.4xlarge ml.g99.xlarge",
-    4: "ml.g4dn.12xlarge ml.g5.24xlarge",
-    8: "ml.g6e.48xlarge ml.p4de.24xlarge ml.p5en.48xlarge ml.p6-b200.48xlarge",
-}
+@pytest.fixture(scope="module")
+def shapes() -> Any:
+    return botocore.session.get_session().get_service_model("sagemaker")
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_an_instance_types_gpus_are_counted(count: int) -> None:
-    assert {gpus(instance_type) for instance_type in COUNTS[count].split()} == {count}
+@pytest.mark.parametrize(
+    ("count", "types"),
+    [
+        (0, "ml.c7g.xlarge ml.m6gd.large ml.inf2.xlarge"),
+        (1, "ml.g4dn.xlarge ml.p5.4xlarge ml.g99.xlarge"),
+        (4, "ml.g4dn.12xlarge ml.g5.24xlarge"),
+        (8, "ml.g6e.48xlarge ml.p4de.24xlarge ml.p5en.48xlarge ml.p6-b200.48xlarge"),
+    ],
+)
+def test_an_instance_types_gpus_are_counted(count: int, types: str) -> None:
+    assert {gpus(instance_type) for instance_type in types.split()} == {count}
 
 
-def test_every_gpu_type_that_botocore_names_gets_the_newest_host_image_and_no_other_type_one() -> None:
-    shapes = botocore.session.get_session().get_service_model("sagemaker")
-    versions = shapes.shape_for("ProductionVariantInferenceAmiVersion").enum
-    (newest,) = {choose_ami("ml.g5.xlarge", None)}
-    assert newest in versions and newest == known_amis()[-1]
+def test_every_gpu_type_of_botocore_gets_the_newest_host_image_and_no_other_type_one(shapes: Any) -> None:
+    newest = choose_ami("ml.g5.xlarge", None)
+    assert newest in shapes.shape_for("ProductionVariantInferenceAmiVersion").enum
+    assert newest == known_amis()[-1]
     for instance_type in shapes.shape_for("ProductionVariantInstanceType").enum:
         has_gpu = re.match(r"ml\.[gp]\d", instance_type)
         assert choose_ami(instance_type, None) == (newest if has_gpu else None)
@@ -54,40 +59,32 @@ def test_an_ami_can_be_named_or_left_to_sagemaker_if_it_is_known_and_for_a_gpu()
             choose_ami(instance_type, ami)
 
 
-def test_the_table_has_the_driver_of_every_host_image_as_botocore_describes_it() -> None:
-    shapes = botocore.session.get_session().get_service_model("sagemaker")
+def test_the_table_has_the_driver_of_every_host_image_as_botocore_describes_it(shapes: Any) -> None:
     text = re.sub(r"<[^>]+>", " ", shapes.shape_for("ProductionVariant").members[gpu_hosts.AMI].documentation)
     described = re.findall(r"(\S+-gpu-[\d-]+)\s+Accelerator: GPU\s+NVIDIA driver version: (\d+)", text)
-    assert {name: int(driver) for name, driver in described} == {
-        name: row["driver"] for name, row in gpu_hosts.TABLE["amis"].items()
-    }
-    assert {name for name, _ in described} == set(known_amis())
-
-
-REFUSED = [
-    (OWN, "ml.g5.xlarge", None),
-    (OWN, "ml.g4dn.xlarge", AL2_535),
-    (f"{OWN}-arm64-models-0123456789ab", "ml.g5.xlarge", AL2_535),
-    (f"{OWN}@sha256:0", "ml.p5e.48xlarge", None),
-    (f"{PREBUILT}:25.09-py3", "ml.g6.xlarge", None),
-    (OWN, "ml.p3.2xlarge", AL2023_580),
-    (f"{PREBUILT}:24.09-py3", "ml.p2.xlarge", None),
-]
-#: What runs, and what is left to AWS.
-ACCEPTED = [
-    (OWN, "ml.g4dn.xlarge", AL2023_580),
-    (OWN, "ml.g5.xlarge", "al2027-ami-sagemaker-inference-gpu-9-1"),
-    (f"{OWN}-cpu-amd64", "ml.g5.xlarge", None),
-    (OWN, "ml.c5.xlarge", None),
-    (f"{PREBUILT}:24.09-py3", "ml.p3.2xlarge", AL2_535),
-    (f"{PREBUILT}:25.09-py3-cpu", "ml.p3.2xlarge", None),
-    (f"{ACCOUNT}/mine:1", "ml.p3.2xlarge", None),
-]
+    drivers = {name: str(row["driver"]) for name, row in gpu_hosts.TABLE["amis"].items()}
+    assert dict(described) == drivers and drivers.keys() == set(known_amis())
 
 
 @pytest.mark.parametrize(
     ("image", "instance_type", "ami", "is_refused"),
-    [*((*host, True) for host in REFUSED), *((*host, False) for host in ACCEPTED)],
+    [
+        (OWN, "ml.g5.xlarge", None, True),
+        (OWN, "ml.g4dn.xlarge", AL2_535, True),
+        (f"{OWN}-arm64-models-0123456789ab", "ml.g5.xlarge", AL2_535, True),
+        (f"{OWN}@sha256:0", "ml.p5e.48xlarge", None, True),
+        (f"{PREBUILT}:25.09-py3", "ml.g6.xlarge", None, True),
+        (OWN, "ml.p3.2xlarge", AL2023_580, True),
+        (f"{PREBUILT}:24.09-py3", "ml.p2.xlarge", None, True),
+        # What runs, and what is left to AWS.
+        (OWN, "ml.g4dn.xlarge", AL2023_580, False),
+        (OWN, "ml.g5.xlarge", "al2027-ami-sagemaker-inference-gpu-9-1", False),
+        (f"{OWN}-cpu-amd64", "ml.g5.xlarge", None, False),
+        (OWN, "ml.c5.xlarge", None, False),
+        (f"{PREBUILT}:24.09-py3", "ml.p3.2xlarge", AL2_535, False),
+        (f"{PREBUILT}:25.09-py3-cpu", "ml.p3.2xlarge", None, False),
+        (f"{ACCOUNT}/mine:1", "ml.p3.2xlarge", None, False),
+    ],
 )
 def test_a_host_that_cannot_run_the_image_is_refused(
     image: str, instance_type: str, ami: str | None, is_refused: bool
