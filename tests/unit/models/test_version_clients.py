@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,79 +24,70 @@ from tests.support.boxes import wait_until
 from tests.support.invocations import Callers
 
 
-class Both:
-    """A client that calls two models."""
+@pytest.fixture
+def records(tmp_path: Path) -> LoadRecords:
+    (tmp_path / "holds").mkdir()
+    return LoadRecords(tmp_path / "models.json")
 
-    name = "both"
 
-    def required_models(self) -> tuple[str, ...]:
-        return ("a", "b")
+def start(loader: VersionLoader, folder: Path, **unserved: Any) -> Models:
+    """Start a worker with a client of the models ``a`` and ``b``. There is no Triton that it could ask."""
+    models = Models(loader, Holds(folder / "holds"))
+    triton: Any = None
+    both: Any = SimpleNamespace(name="both", required_models=lambda: ("a", "b"))
+    loader.start(Found({"both": both}, unserved=unserved), CurrentModels(triton, models))
+    return models
 
 
 @pytest.mark.parametrize("failure", [None, ValueError("the golden answer differs"), SystemExit(1)])
 def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone(
-    failure: BaseException | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failure: BaseException | None, tmp_path: Path, records: LoadRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "holds").mkdir()
-    records = LoadRecords(tmp_path / "models.json")
     for name in ("a", "b"):
-        records.put(
-            LoadRecord(name, "", f"first-{name}", name, {name: name}, version="1", state=State.SERVES)
-        )
+        models_of = {name: name}
+        records.put(LoadRecord(name, "", f"first-{name}", name, models_of, version="1", state=State.SERVES))
     new = LoadRecord("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
     records.put(new)
-    triton: Any = None
     loader = VersionLoader(records)
-    models = Models(loader, Holds(tmp_path / "holds"))
-    first: Any = {"both": Both()}
-    loader.start(Found(first), CurrentModels(triton, models))
+    models = start(loader, tmp_path)
 
-    def check_golden(client: Both) -> None:
-        for name in client.required_models():
-            assert models.hold(name, current())
+    def check_golden(client: Any) -> None:
+        assert all(models.hold(name, current()) for name in client.required_models())
         with alone(tmp_path / "holds", "first-b") as is_idle:
             assert not is_idle
         if failure is not None:
             raise failure
 
     monkeypatch.setattr(version_clients, "check_golden", check_golden)
-    try:
+    with pytest.raises(type(failure)) if failure else nullcontext():
         prepare(models, loader, new)
-    except BaseException as error:
-        assert error is failure
     for identity in ("first-a", "first-b", "new"):
         with alone(tmp_path / "holds", identity) as is_idle:
             assert is_idle, identity
 
 
-def test_a_client_that_asks_for_an_unserved_model_does_not_wait_for_its_own_check(tmp_path: Path) -> None:
-    loader = VersionLoader(LoadRecords(tmp_path / "models.json"))
-    models = Models(loader)
-    unchecked: Any = None  # nobody may ask it anything
-    triton: Any = None
-    loader.start(Found({}, unserved={"late": unchecked}), CurrentModels(triton, models))
+def test_a_client_that_asks_for_an_unserved_model_does_not_wait_for_its_own_check(
+    tmp_path: Path, records: LoadRecords
+) -> None:
+    models = start(VersionLoader(records), tmp_path, late=None)  # nobody may ask it anything
     assert models.hold("late", None) is None
     assert not models.known("late")
 
 
-def test_requests_that_wait_for_a_new_versions_client_use_the_share_of_its_name_alone(tmp_path: Path) -> None:
-    (tmp_path / "holds").mkdir()
+def test_requests_that_wait_for_a_new_versions_client_use_the_share_of_its_name_alone(
+    tmp_path: Path, records: LoadRecords
+) -> None:
     go_on = threading.Event()
-    triton: Any = None
 
     class SlowLoader(VersionLoader):
         def create(self, first: Any, records: list[LoadRecord]) -> Any:
             assert go_on.wait(60)
             return SimpleNamespace(client=first, check=lambda: None)
 
-    records = LoadRecords(tmp_path / "models.json")
     for name in ("a", "b", "alone"):
-        new = LoadRecord(name, "", f"id-{name}", name, {name: name}, folder="f", version="2")
-        records.put(replace(new, state=State.SERVES))
-    found: Any = {"both": Both()}
-    loader = SlowLoader(records)
-    models = Models(loader, Holds(tmp_path / "holds"))
-    loader.start(Found(found), CurrentModels(triton, models))
+        new = {"folder": "f", "version": "2", "state": State.SERVES}
+        records.put(LoadRecord(name, "", f"id-{name}", name, {name: name}, **new))  # type: ignore[arg-type]
+    models = start(SlowLoader(records), tmp_path)
     with Callers(FairGate(share=2, room=2), 10) as callers:
         calls = [callers.call(lambda: models.use("both", current())) for _ in range(8)]
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,80 +35,54 @@ class LateClient(Client):
 """
 
 
-class ChangingTriton(EmptyTriton):
-    """A Triton whose served models can be changed."""
+class LateTriton(EmptyTriton):
+    """A Triton that serves any model from some time on. ``asked`` is called first, and may fail."""
 
-    def __init__(self) -> None:
-        self.models: set[str] = set()
-        self.unreachable = False
+    serves, asked = False, Mock()
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        if self.unreachable:
-            raise NotReady("Triton is not there")
-        if model in self.models:
-            return ModelMetadata(model, ("1",), 0)
-        return super().metadata(model, version)
-
-
-def build(folder: Path, triton: ChangingTriton, text: str = CLIENT_OF_LATE_MODEL) -> Found:
-    """Find the client as a worker does that starts while no model is served."""
-    write_client(folder / "c", "late_client", text)
-    return find_clients((folder / "c",), triton, Path("/nowhere"), skip_broken=True)
+        self.asked()
+        return ModelMetadata(model, ("1",), 0) if self.serves else super().metadata(model, version)
 
 
 @pytest.fixture
-def triton() -> ChangingTriton:
-    return ChangingTriton()
+def triton() -> LateTriton:
+    return LateTriton()
 
 
 @pytest.fixture
-def models(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Models:
+def loader(tmp_path: Path, triton: LateTriton) -> FoundLoader:
+    """What a worker finds that starts while no model is served."""
+    write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
+    return FoundLoader(find_clients((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+
+
+def test_while_triton_is_unreachable_the_client_waits(
+    loader: FoundLoader, triton: LateTriton, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(found_clients, "WATCH_S", 0.0)
-    return Models(FoundLoader(build(tmp_path, triton)))
-
-
-def test_while_triton_is_unreachable_the_client_waits(models: Models, triton: ChangingTriton) -> None:
-    triton.unreachable = True
+    models = Models(loader)
+    triton.asked = Mock(side_effect=NotReady("Triton is not there"))
     assert models.use("late_client", None) is None
-    triton.unreachable, triton.models = False, {"late"}
+    triton.serves, triton.asked = True, Mock()
     assert not models.known("late_client")
     served = models.use("late_client", None)
-    assert served is not None
-    assert served.client is not None
-    assert served.client.inference(None) == "late"
+    assert served and served.client and served.client.inference(None) == "late"
     assert models.known("late_client")
 
 
-def test_a_reload_is_kept_while_a_late_client_is_checked(tmp_path: Path, triton: ChangingTriton) -> None:
-    loader = FoundLoader(build(tmp_path, triton))
+def test_a_reload_is_kept_while_a_late_client_is_checked(loader: FoundLoader, triton: LateTriton) -> None:
     found_anew = Found({})
-
-    class CheckedDuringAReload(ChangingTriton):
-        def metadata(self, model: str, version: str = "") -> ModelMetadata:
-            loader.put(found_anew)
-            return super().metadata(model, version)
-
-    during_a_reload = CheckedDuringAReload()
-    during_a_reload.models = triton.models = {"late"}
-    (unchecked,) = loader.found.unserved.values()
-    unserved = {"late_client": replace(unchecked, triton=during_a_reload)}
-    loader.put(replace(loader.found, unserved=unserved))
+    triton.serves, triton.asked = True, Mock(side_effect=lambda: loader.put(found_anew))
     assert loader.load("late_client", None)
     assert loader.found is found_anew
 
 
-def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(tmp_path: Path) -> None:
-    go_on = threading.Event()
-
-    class SlowTriton(ChangingTriton):
-        def metadata(self, model: str, version: str = "") -> ModelMetadata:
-            if self.models:
-                assert go_on.wait(60)
-            return super().metadata(model, version)
-
-    slow = SlowTriton()
-    models = Models(FoundLoader(build(tmp_path, slow)))
-    slow.models = {"late"}
+def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
+    loader: FoundLoader, triton: LateTriton
+) -> None:
+    models, go_on = Models(loader), threading.Event()
+    triton.serves, triton.asked = True, Mock(side_effect=lambda: go_on.wait(60))
     with Callers(FairGate(share=2, room=2), 10) as callers:
         calls = [callers.call(lambda: models.use("late_client", current())) for _ in range(8)]
         try:
