@@ -6,6 +6,7 @@ import errno
 import os
 from codecs import BOM_UTF8
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,23 +34,27 @@ def test_what_others_leave_in_a_repository_is_not_a_model(tmp_path: Path, name: 
     assert [path.name for path in served.iterdir()] == ["cats"]
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "models" / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text("x = 1")
+    return folder
+
+
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_model_for_a_gpu_runs_on_the_cpu_only_where_there_is_none(tmp_path: Path, gpu: bool) -> None:
-    model = tmp_path / "models" / "m"
-    (model / "1").mkdir(parents=True)
+def test_a_model_for_a_gpu_runs_on_the_cpu_only_where_there_is_none(model: Path, gpu: bool) -> None:
     (model / "config.pbtxt").write_text('backend: "python" instance_group [{ kind: KIND_GPU }]')
-    served = overlay.for_triton(model.parent, tmp_path / "overlay", Machine(gpu=gpu))
+    served = overlay.for_triton(model.parent, model.parent.with_name("served"), Machine(gpu=gpu))
     assert models.Model.read(served / "m").wants_gpu is gpu
     assert models.Model.read(model).wants_gpu
 
 
-def test_triton_reads_the_teams_texts_without_a_byte_order_mark(tmp_path: Path) -> None:
-    model = tmp_path / "models" / "m"
-    (model / "1").mkdir(parents=True)
+def test_triton_reads_the_teams_texts_without_a_byte_order_mark(model: Path) -> None:
     (model / "config.pbtxt").write_bytes(BOM_UTF8 + b'backend: "python"')
     (model / "labels.txt").write_bytes(BOM_UTF8 + b"sad\nglad\n")
     (model / "plain.txt").write_bytes(b"sad\n")
-    served = overlay.for_triton(model.parent, tmp_path / "overlay", Machine(gpu=False)) / "m"
+    served = overlay.for_triton(model.parent, model.parent.with_name("served"), Machine(gpu=False)) / "m"
     assert models.read_config(model / "config.pbtxt").backend == "python"
     assert (served / "config.pbtxt").read_bytes() == b'backend: "python"'
     assert (served / "labels.txt").read_bytes() == b"sad\nglad\n"
@@ -68,20 +73,11 @@ sequence_batching { state [{ input_name: "a" output_name: "b" initial_state { na
 PARAMETER = 'backend: "python" parameters { key: "A_FILE" value { string_value: "%s" } }'
 
 
-def has_no_hard_links(*_: object, **__: object) -> None:
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "models" / "m"
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text("x = 1")
-    return folder
+has_no_hard_links = Mock(side_effect=OSError(errno.EXDEV, os.strerror(errno.EXDEV)))
 
 
 def filled(model: Path) -> Path:
-    target = model.parent.parent / "served"
+    target = model.parent.with_name("served")
     link_model(model, target, named_files=Model.read(model).named_files)
     return target
 
