@@ -17,6 +17,7 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
 from sm.triton.calls import Calls
 from sm.triton.retries import RESERVATION_S
+from tests.support.boxes import wait_until
 
 
 class Setup:
@@ -179,38 +180,31 @@ def test_a_record_of_a_batch_does_not_suspect_another_model(setup: Setup) -> Non
 
 
 def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(setup: Setup) -> None:
-    running, most, order = 0, 0, list[str]()
-    lock, began = threading.Lock(), threading.Barrier(4)
+    order, alone, began = list[str](), threading.Lock(), threading.Barrier(4)
 
-    def run(name: str, suspected: bool) -> None:
-        nonlocal running, most
-        sent = 0
+    def run(name: str) -> None:
+        is_first = name == "suspect"
 
         def send(_: Ticket) -> None:
-            nonlocal running, most, sent
-            sent += 1
-            if suspected and sent == 1:
+            nonlocal is_first
+            if is_first:
+                is_first = False
                 if began.wait(5) == 0:
                     crash(setup.shared)
-                while not setup.shared.crashed("m", 0):
-                    time.sleep(0.001)
+                wait_until(lambda: setup.shared.crashed("m", 0))
                 raise Interrupted("the process is gone")
-            with lock:
-                running, most = running + 1, max(most, running + 1)
+            assert alone.acquire(blocking=False)
             time.sleep(0.05)
-            with lock:
-                running -= 1
-                order.append(name)
+            order.append(name)
+            alone.release()
 
         setup.calls().run("m", send, Invocation(time.monotonic() + 10))
 
     with ThreadPoolExecutor(5) as threads:
-        suspects = [threads.submit(run, "suspect", True) for _ in range(4)]
-        while not setup.shared.is_reserved("m"):
-            time.sleep(0.001)
-        threads.submit(run, "new", False).result()
+        suspects = [threads.submit(run, "suspect") for _ in range(4)]
+        wait_until(lambda: setup.shared.is_reserved("m"))
+        threads.submit(run, "new").result()
         assert [suspect.result() for suspect in suspects] == [None] * 4
-    assert most == 1
     assert order == ["suspect"] * 4 + ["new"]
     time.sleep(RESERVATION_S)
     assert not setup.shared.is_reserved("m")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from sm.client import TensorClient, TextPayload, Triton
-from sm.client.base import Array, ModelMetadata
+from sm.client.base import ModelMetadata
 from sm.plugins.loading import ClientSource
 from sm.settings import Settings
 from trireme_tools.check.client_checks import WARM_UP_CALLS, find_leak
@@ -44,30 +45,15 @@ def test_a_model_is_found_by_name_alias_or_parameter(tmp_path: Path, model: str,
     assert (found, words.model) == (folder, model)
 
 
-class CountingTriton:
-    """A Triton whose model counts to two; counts its calls."""
-
-    calls = 0
-
-    def infer(self, model: str, inputs: Mapping[str, Array], **_: Any) -> dict[str, Array]:
-        return next(self.stream())
-
-    def stream(self, *_: Any, **__: Any) -> Generator[dict[str, Array], None, None]:
-        self.calls += 1
-        for number in (1, 2):
-            yield {"y": np.array([number])}
-
-    def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        return ModelMetadata(model, ("1",), 0)
-
-
 def test_a_stream_with_the_same_inputs_is_replayed_and_a_call_recorded_separately() -> None:
-    recording = RecordingTriton(triton := CountingTriton())
+    answer = [{"y": np.array([1])}, {"y": np.array([2])}]
+    triton = Mock(stream=Mock(side_effect=lambda *_, **__: iter(answer)), infer=Mock(return_value=answer[0]))
+    triton.metadata.return_value = ModelMetadata("counts", ("1",), 0)
+    recording = RecordingTriton(triton)
     recording.replaying = True
     for x in (7, 7, 8):
-        answers = recording.stream("counts", {"x": np.array([x])})
-        assert [int(answer["y"][0]) for answer in answers] == [1, 2]
-    assert triton.calls == 2
+        assert list(recording.stream("counts", {"x": np.array([x])})) == answer
+    assert triton.stream.call_count == 2
     assert recording.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}
 
 
