@@ -30,17 +30,13 @@ from sm.server.logs import (
 TIME = "2026-11-21T10:43:08.123Z"
 
 
-@pytest.fixture(autouse=True)
-def restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, root.level = before
-    logging.captureWarnings(False)
-
-
-def test_a_record_is_one_json_object_with_its_extra_members(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_is_one_json_object_with_its_extra_members(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("handlers", "level"):
+        monkeypatch.setattr(logging.getLogger(), name, getattr(logging.getLogger(), name))
     logs.configure("info")
+    logging.captureWarnings(False)
     try:
         raise ValueError("no")
     except ValueError:

@@ -17,11 +17,8 @@ from tests.support.task_models import load_task, write_text_model
 
 TANH = "torch.nn.modules.activation.Tanh"
 DENSE = {"in_features": 6, "out_features": 3, "bias": True, "activation_function": TANH}
-WEIGHT, BIAS = (
-    np.random.default_rng(2).standard_normal(shape).astype(np.float32) for shape in ((3, 6), (3,))
-)
-
-
+RNG = np.random.default_rng(2)
+WEIGHT, BIAS = (RNG.standard_normal(shape).astype(np.float32) for shape in ((3, 6), (3,)))
 MODULES = "sentence_transformers.models"
 
 
@@ -100,37 +97,31 @@ def test_a_prompts_tokens_may_be_left_out_of_the_pooling(tmp_path: Path) -> None
     np.testing.assert_allclose(without * 2, plain * 3 - cls, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "package", "field"),
-    [
-        (("Pooling", "LSTM"), MODULES, "LSTM"),
-        (("WeightedLayerPooling", "Pooling"), MODULES, "WeightedLayerPooling"),
-        (("Pooling", "LayerNorm"), MODULES, "LayerNorm"),  # without weights
-        (("Dense",), MODULES, "Dense"),
-        ((), MODULES, "Pooling"),
-        (("Pooling",), "custom_st", "custom_st"),
-    ],
-)
-def test_a_module_not_applied_is_refused(tmp_path: Path, kinds: Any, package: str, field: str) -> None:
-    with pytest.raises(CommandError, match=field):
-        sentences(write_modules(tmp_path / "model", *kinds, package=package))
+#: The modules of a folder, its package if it is another one, a file with a field, and what the error names.
+NOT_APPLIED: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+    (("Pooling", "LSTM"), MODULES, {}, "LSTM"),
+    (("WeightedLayerPooling", "Pooling"), MODULES, {}, "WeightedLayerPooling"),
+    (("Pooling", "LayerNorm"), MODULES, {}, "LayerNorm"),  # without weights
+    (("Dense",), MODULES, {}, "Dense"),
+    ((), MODULES, {}, "Pooling"),
+    (("Pooling",), "custom_st", {}, "custom_st"),
+    (("Pooling",), MODULES, {"config_sentence_transformers.json": {"default_prompt_name": "q"}}, "default_prompt_name"),
+    (("Pooling",), MODULES, {"config_sentence_transformers.json": {"truncate_dim": 64}}, "truncate_dim"),
+    (("Pooling",), MODULES, {"sentence_bert_config.json": {"transformer_task": "text-generation"}}, "transformer_task"),
+    (("Pooling",), MODULES, {"sentence_bert_config.json": {"tokenizer_args": {"use_fast": False}}}, "tokenizer_args"),
+    (("Pooling",), MODULES, {"sentence_roberta_config.json": {"query_length": 32}}, "query_length"),
+    (("Pooling",), MODULES, {"1_Pooling/config.json": {"pooling_mode": "attention"}}, "pooling_mode"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("file", "field", "value"),
-    [
-        ("config_sentence_transformers.json", "default_prompt_name", "query"),
-        ("config_sentence_transformers.json", "truncate_dim", 64),
-        ("sentence_bert_config.json", "transformer_task", "text-generation"),
-        ("sentence_bert_config.json", "tokenizer_args", {"use_fast": False}),
-        ("sentence_roberta_config.json", "query_length", 32),
-        ("1_Pooling/config.json", "pooling_mode", "attention"),
-    ],
-)
-def test_a_field_not_applied_is_refused(tmp_path: Path, file: str, field: str, value: Any) -> None:
-    folder = write_modules(tmp_path / "model", "Pooling")
-    (folder / file).write_text(json.dumps({field: value}))
-    with pytest.raises(CommandError, match=field):
+@pytest.mark.parametrize(("kinds", "package", "files", "named"), NOT_APPLIED)
+def test_what_is_not_applied_is_refused(
+    tmp_path: Path, kinds: Any, package: str, files: Any, named: str
+) -> None:
+    folder = write_modules(tmp_path / "model", *kinds, package=package)
+    for file, fields in files.items():
+        (folder / file).write_text(json.dumps(fields))
+    with pytest.raises(CommandError, match=named):
         sentences(folder)
 
 
