@@ -41,15 +41,22 @@ def decide_as_supervisor(shared: SharedGeneration, report: Report) -> bool:
     return True
 
 
-def test_calls_wait_for_the_supervisors_decision_about_a_report(guard: AnswerGuard) -> None:
-    ticket = guard.admit("resnet")
-    guard.report_stall(ticket, "resnet_0_0")
+def test_calls_wait_for_the_decision_about_a_report_and_a_late_one_is_of_no_later_load(
+    guard: AnswerGuard,
+) -> None:
+    late = guard.admit("resnet")
+    guard.report_stall(late, "resnet_0_0")
     assert not guard.shared.out_since("resnet")
     with pytest.raises(NotReady):
         guard.admit("resnet")
     decide_as_supervisor(guard.shared, Report("resnet", 0, ""))
     assert guard.shared.out_since("resnet")
     guard.confirm(guard.admit("resnet"))
+    guard.shared.admit("resnet", guard.shared.out_since("resnet"))
+    ticket = guard.admit("resnet")
+    guard.report_stall(late, "resnet_0_0")
+    guard.confirm(ticket)
+    assert not guard.shared.out_since("resnet")
 
 
 def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(guard: AnswerGuard) -> None:
@@ -82,17 +89,6 @@ def test_a_model_without_a_process_is_refused_until_it_is_back(guard: AnswerGuar
     guard.confirm(guard.admit("echo"))
     guard.shared.admit("resnet", guard.shared.out_since("resnet"))
     guard.confirm(guard.admit("resnet"))
-
-
-def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard) -> None:
-    late = guard.admit("resnet")
-    guard.report_stall(late, "resnet_0_0")
-    decide_as_supervisor(guard.shared, Report("resnet", 0))
-    guard.shared.admit("resnet", guard.shared.out_since("resnet"))
-    ticket = guard.admit("resnet")
-    guard.report_stall(late, "resnet_0_0")
-    guard.confirm(ticket)
-    assert not guard.shared.out_since("resnet")
 
 
 def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:

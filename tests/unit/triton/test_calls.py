@@ -125,7 +125,9 @@ def test_what_changes_later_answers_is_sent_once(setup: Setup, reason: str, fail
     ],
     ids=["with the request", "after the longest time", "when the caller hangs up", "when the box stops"],
 )
-def test_a_wait_ends(setup: Setup, triton: Any, seconds: float, change: Any, raised: type[Exception]) -> None:
+def test_a_wait_ends_with_the_request(
+    setup: Setup, triton: Any, seconds: float, change: Any, raised: type[Exception]
+) -> None:
     setup.shared.triton = triton
     for name, value in change.items():
         setattr(setup.deadline, name, time.monotonic() + value if name == "at" else value)
