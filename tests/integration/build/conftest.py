@@ -1,5 +1,92 @@
 """A package registry and a cache for the tests, and a small model that is built from a package."""
 
-from tests.integration.build.tiny_recipe import cache, fetcher, models, registry, said, tiny, waits
+from __future__ import annotations
 
-__all__ = ["cache", "fetcher", "models", "registry", "said", "tiny", "waits"]
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sm.commands.progress import Progress
+from sm.repository.cache import Cache
+from tests.integration.build.package_registry import FakeRegistry, running_package_registry
+from trireme_tools.prepare.packages import Fetcher, Source
+
+#: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
+RECIPE = """
+import zipfile
+import onnx
+from onnx import TensorProto, helper
+from trireme_tools.prepare.packages import Source
+
+SOURCES = ({source!r},)
+
+def build(sources, out):
+    with zipfile.ZipFile(sources["tiny"]) as wheel:
+        added = float(wheel.read("tiny/data.bin")[:1])
+    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "one"], ["y"])], "tiny", [tensor("x")], [tensor("y")],
+        [helper.make_tensor("one", TensorProto.FLOAT, [1], [added])],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), out / "model.onnx")
+    (out / "labels.txt").write_text("one\\n")
+"""
+
+CONFIG = """
+name: "tiny"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+dynamic_batching { }
+"""
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_package_registry() as started:
+        yield started
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    made = Cache(tmp_path / "cache")
+    made.root.mkdir()
+    return made
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    """The progress output."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """The seconds that the fetcher would have waited between its attempts."""
+    return []
+
+
+@pytest.fixture
+def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list[float]) -> Fetcher:
+    progress = Progress(said)
+    return Fetcher(cache, progress, registry.environment(), waits.append)
+
+
+@pytest.fixture
+def tiny(registry: FakeRegistry) -> Source:
+    """A published wheel whose data file has two megabytes and begins with ``1``."""
+    return registry.publish("pypi", "tiny", b"1" + bytes(2_000_000))
+
+
+@pytest.fixture
+def models(tmp_path: Path, tiny: Source) -> Path:
+    """A folder of models with the one model ``tiny``."""
+    folder = tmp_path / "model" / "tiny"
+    (folder / "recipe").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(CONFIG)
+    (folder / "preprocess.json").write_text("{}")
+    (folder / "recipe" / "recipe.py").write_text(RECIPE.format(source=tiny))
+    return folder.parent

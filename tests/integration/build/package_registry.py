@@ -1,4 +1,4 @@
-"""A fake package registry for pip and npm on loopback. It can fail, and pause in the middle of a download."""
+"""A fake package registry for pip and npm on loopback. It can pause in the middle of a download."""
 
 from __future__ import annotations
 
@@ -52,13 +52,11 @@ def tarball(name: str, content: bytes) -> bytes:
 
 
 class FakeRegistry:
-    """The packages by kind and name, the downloads so far, and the faults to inject."""
+    """The packages by kind and name, and the downloads so far."""
 
     def __init__(self) -> None:
         self.packages: dict[tuple[str, str], bytes] = {}
         self.downloads: list[str] = []
-        #: The number of downloads to answer with 503 before one succeeds.
-        self.failing_downloads = 0
         #: Clear it to pause downloads half-way.
         self.resume_downloads = threading.Event()
         self.resume_downloads.set()
@@ -98,9 +96,6 @@ class FakeRegistry:
         self.downloads.append(request.path)
         if (package := self.packages.get((parts[1], parts[2]))) is None:
             return Response(status=404)
-        if self.failing_downloads > 0:
-            self.failing_downloads -= 1
-            return Response(status=503)
         return Response(self._halves(package), headers={"Content-Length": str(len(package))})
 
     def _halves(self, package: bytes) -> Iterator[bytes]:

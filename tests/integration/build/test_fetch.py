@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -17,8 +18,10 @@ from trireme_tools.prepare.packages import Fetcher, Source
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
-def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry, kind: str) -> None:
-    source = registry.publish("npm" if kind == "npm" else "pypi", "thing", os.urandom(300_000))
+def test_a_package_arrives_unchanged(
+    fetcher: Fetcher, registry: FakeRegistry, kind: Literal["pypi", "npm"]
+) -> None:
+    source = registry.publish(kind, "thing", os.urandom(300_000))
     path = fetcher.fetch(source, "tiny")
     assert path.read_bytes() == registry.packages[kind, "thing"]
     assert path.name == source.file
@@ -33,34 +36,33 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(
     assert len(registry.downloads) == 2
 
 
-def test_a_wrong_sha256_is_refused(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
+@pytest.mark.parametrize(
+    ("changes", "downloads", "waited"),
+    [
+        pytest.param({"sha256": "0" * 64}, 1, 0, id="another digest"),
+        pytest.param({"name": "gone"}, 3, 2, id="it cannot be fetched: tried again"),
+        pytest.param({"size": 10**15}, 0, 0, id="too little disk space: before the download"),
+    ],
+)
+def test_a_package_is_refused(
+    fetcher: Fetcher,
+    registry: FakeRegistry,
+    cache: Cache,
+    tiny: Source,
+    waits: list[float],
+    changes: dict[str, Any],
+    downloads: int,
+    waited: int,
+) -> None:
     with pytest.raises(CommandError):
-        fetcher.fetch(dataclasses.replace(tiny, sha256="0" * 64), "tiny")
+        fetcher.fetch(dataclasses.replace(tiny, **changes), "tiny")
+    assert (len(registry.downloads), len(waits)) == (downloads, waited)
     assert not (cache.downloads / tiny.file).exists()
-
-
-def test_a_package_that_cannot_be_fetched_is_tried_again_and_refused(
-    fetcher: Fetcher, registry: FakeRegistry, waits: list[float]
-) -> None:
-    gone = registry.publish("pypi", "gone", b"x")
-    del registry.packages["pypi", "gone"]
-    with pytest.raises(CommandError):
-        fetcher.fetch(gone, "tiny")
-    assert len(waits) == 2
-
-
-def test_too_little_disk_space_is_reported_before_anything_is_fetched(
-    fetcher: Fetcher, registry: FakeRegistry, tiny: Source
-) -> None:
-    with pytest.raises(CommandError):
-        fetcher.fetch(dataclasses.replace(tiny, size=10**15), "tiny")
-    assert registry.downloads == []
 
 
 def test_without_npm_its_packages_are_refused(cache: Cache, registry: FakeRegistry, tmp_path: Path) -> None:
     """npm is looked for on PyPI too, and this registry lacks it."""
     environment = {**registry.environment(), "PATH": str(tmp_path)}
+    fetcher = Fetcher(cache, Progress(io.StringIO()), environment)
     with pytest.raises(CommandError, match="npm"):
-        Fetcher(cache, Progress(io.StringIO()), environment).fetch(
-            registry.publish("npm", "thing", b"x"), "tiny"
-        )
+        fetcher.fetch(registry.publish("npm", "thing", b"x"), "tiny")

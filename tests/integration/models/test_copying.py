@@ -22,19 +22,31 @@ from sm.settings import HERE
 pytestmark = pytest.mark.core
 
 
+SMALL = {"config.pbtxt": "small", "1/model.py": "x = 1"}
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    folder = tmp_path / "archive"
-    (folder / "1").mkdir(parents=True)
-    (folder / "config.pbtxt").write_text("small")
-    (folder / "1" / "model.py").write_text("x = 1")
-    return folder
+    write_files(tmp_path / "archive", SMALL)
+    return tmp_path / "archive"
 
 
-def copy(archive: Path, **limits: int) -> Path:
-    target = archive.parent / "copy"
-    copy_archive(archive, target, **limits)
-    return target
+@pytest.fixture
+def weights(archive: Path) -> Path:
+    """A file that is too large to copy."""
+    (archive / "1" / "weights").write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
+    return archive / "1" / "weights"
+
+
+def copy(archive: Path, name: str = "copy", **limits: int) -> Path:
+    copy_archive(archive, archive.parent / name, **limits)
+    return archive.parent / name
 
 
 def test_the_copy_has_the_same_files_and_is_independent_of_the_archive(archive: Path) -> None:
@@ -42,24 +54,19 @@ def test_the_copy_has_the_same_files_and_is_independent_of_the_archive(archive: 
     (archive / "1" / "run.sh").chmod(0o755)
     target = copy(archive)
     (archive / "config.pbtxt").write_text("other")
-    assert (target / "config.pbtxt").read_text() == "small"
-    assert (target / "1" / "model.py").read_text() == "x = 1"
+    assert {name: (target / name).read_text() for name in SMALL} == SMALL
     assert os.access(target / "1" / "run.sh", os.X_OK)
     assert sorted(path.name for path in target.rglob("*")) == ["1", "config.pbtxt", "model.py", "run.sh"]
 
 
-def test_a_large_file_is_hard_linked_and_survives_the_archives_removal(archive: Path) -> None:
-    weights = archive / "1" / "weights"
-    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
+def test_a_large_file_is_hard_linked_and_survives_the_archives_removal(archive: Path, weights: Path) -> None:
     target = copy(archive)
     assert (target / "1" / "weights").samefile(weights)
     weights.unlink()
     assert (target / "1" / "weights").stat().st_size == MAX_COPIED_FILE_BYTES + 1
 
 
-def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path) -> None:
-    weights = archive / "1" / "weights"
-    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
+def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path, weights: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         if weights.stat().st_dev == Path(folder).stat().st_dev:
             pytest.skip("this machine has one file system only")
@@ -70,16 +77,14 @@ def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path) -
 
 
 def test_past_the_copy_limit_small_files_are_linked_except_those_the_box_reads(archive: Path) -> None:
-    (archive / "1" / "labels.txt").write_text("cat")
-    target = copy(archive, max_copied=3)
-    assert not (target / "1" / "labels.txt").samefile(archive / "1" / "labels.txt")
-    for name in ("config.pbtxt", "1/model.py"):
-        assert not (target / name).samefile(archive / name)
-    (archive / "2").mkdir()
-    (archive / "2" / "labels.txt").write_text("cats")
-    second = archive.parent / "second"
-    copy_archive(archive, second, max_copied=3)
-    assert (second / "2" / "labels.txt").samefile(archive / "2" / "labels.txt")
+    def linked(target: Path) -> list[str]:
+        return [name for name in files if (target / name).samefile(archive / name)]
+
+    write_files(archive, {"1/labels.txt": "cat"})
+    files = [*SMALL, "1/labels.txt"]
+    assert linked(copy(archive, max_copied=3)) == []
+    write_files(archive, {"2/labels.txt": "cats"})
+    assert (copy(archive, "second", max_copied=3) / "2/labels.txt").samefile(archive / "2/labels.txt")
 
 
 def make_socket(path: Path) -> None:
@@ -123,15 +128,13 @@ def test_an_entry_that_is_not_a_file_of_the_archive_is_named_and_not_read(
 
 
 def test_links_within_the_archive_are_copied_as_their_targets(archive: Path) -> None:
-    (archive / "blobs").mkdir()
-    (archive / "blobs" / "a").write_text("blob")
-    (archive / "1" / "weights").symlink_to("../blobs/./a")
-    (archive / "1" / "again").symlink_to("weights")
-    (archive / "2").symlink_to("1")
-    target = copy(archive)
+    write_files(archive, {"blobs/a": "blob"})
+    for name, target in (("1/weights", "../blobs/./a"), ("1/again", "weights"), ("2", "1")):
+        (archive / name).symlink_to(target)
+    copied = copy(archive)
     for name in ("1/weights", "1/again", "2/weights", "2/model.py"):
-        assert not (target / name).is_symlink()
-        assert (target / name).read_text() == (archive / name).read_text()
+        assert not (copied / name).is_symlink()
+        assert (copied / name).read_text() == (archive / name).read_text()
 
 
 def link_folders_into_each_other(archive: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tarfile import DIRTYPE, FIFOTYPE, LNKTYPE, REGTYPE, SYMTYPE
 from typing import Any
 
 import pytest
@@ -34,15 +35,26 @@ def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return aws
 
 
-def archive(path: Path, *members: tuple[str, bytes] | tuple[str, bytes, str]) -> Path:
-    """Write an archive of members: name, type, and what a link leads to."""
+#: A member of an archive: its name; its type; what a link leads to, or a file's content.
+Member = tuple[str, bytes, str]
+
+
+def archive(path: Path, *members: Member, mode: int = 0o644) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for name, kind, *target in members:
+        for name, kind, text in members:
             member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, "".join(target)
-            member.size = 4 if kind == tarfile.REGTYPE else 0
-            tar.addfile(member, io.BytesIO(b"text") if member.size else None)
+            member.type, member.mode, member.mtime = kind, mode, 1_700_000_000
+            content = text.encode() if kind == REGTYPE else b""
+            member.size, member.linkname = len(content), "" if kind == REGTYPE else text
+            tar.addfile(member, io.BytesIO(content))
     return path
+
+
+def fetch(tmp_path: Path, source: object) -> Path:
+    return ModelCache(tmp_path / "cache", print).fetch(str(source))
+
+
+CONFIG: Member = ("a/config.pbtxt", REGTYPE, "text")
 
 
 def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Path) -> None:
@@ -69,71 +81,53 @@ def test_what_does_not_exist_leaves_nothing(source: str, s3_url: str, tmp_path: 
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folders", "lock", "objects"]
 
 
+@pytest.mark.parametrize(("mode", "unpacked"), [(0o644, 0o644), (0o6777, 0o755), (0o022, 0o600)])
 def test_an_archive_is_unpacked_where_tarfile_has_no_filters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, unpacked: int
 ) -> None:
     """Python 3.11.2, which the CPU image has, knows none."""
-    path, extract = tmp_path / "model.tar.gz", tarfile.TarFile.extract
-    with tarfile.open(path, "w:gz") as tar:
-        for name, mode in (("/a/1/model.py", 0o644), ("a/triton_python_backend_stub", 0o6777), ("b", 0o022)):
-            member = tarfile.TarInfo(name)
-            member.size, member.mode, member.mtime = 4, mode, 1_700_000_000
-            tar.addfile(member, io.BytesIO(b"text"))
+    extract = tarfile.TarFile.extract
 
     def extract_as_old(self: Any, member: Any, path: Any = "", set_attrs: bool = True) -> None:
         extract(self, member, path, set_attrs)
 
     monkeypatch.setattr(tarfile.TarFile, "extract", extract_as_old)
-    folder = ModelCache(tmp_path / "cache", print).fetch(str(path))
-    files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
-    assert {name: file.stat().st_mode & 0o7777 for name, file in files.items()} == {
-        "a/1/model.py": 0o644,
-        "a/triton_python_backend_stub": 0o755,
-        "b": 0o600,
-    }
-    assert {(file.read_bytes(), file.stat().st_mtime) for file in files.values()} == {(b"text", 1.7e9)}
+    path = archive(tmp_path / "model.tar.gz", ("/a/1/model.py", REGTYPE, "text"), mode=mode)
+    file = fetch(tmp_path, path) / "a/1/model.py"
+    status = file.stat()
+    assert (status.st_mode & 0o7777, status.st_mtime, file.read_text()) == (unpacked, 1.7e9, "text")
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "target"),
     [
-        ("../out", tarfile.REGTYPE, ""),
-        ("a/../../out", tarfile.REGTYPE, ""),
-        ("../out", tarfile.DIRTYPE, ""),
-        ("a", tarfile.SYMTYPE, "/etc/passwd"),
-        ("a", tarfile.FIFOTYPE, ""),
-        *(("a", tarfile.LNKTYPE, target) for target in ("a", "later", "../outside", "/etc/passwd", "folder")),
+        ("../out", REGTYPE, ""),
+        ("a/../../out", REGTYPE, ""),
+        ("../out", DIRTYPE, ""),
+        ("a", SYMTYPE, "/etc/passwd"),
+        ("a", FIFOTYPE, ""),
+        *(("a", LNKTYPE, target) for target in ("a", "later", "../outside", "/etc/passwd", "folder")),
     ],
 )
 def test_a_hostile_archive_is_refused(name: str, kind: bytes, target: str, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/outside").write_text("secret")
-    members = ("folder", tarfile.DIRTYPE), (name, kind, target), ("later", tarfile.REGTYPE)
-    path = archive(tmp_path / "model.tar.gz", *members)
+    members = ("folder", DIRTYPE, ""), (name, kind, target), ("later", REGTYPE, "text")
     with pytest.raises(StartError):
-        ModelCache(tmp_path / "cache", print).fetch(str(path))
+        fetch(tmp_path, archive(tmp_path / "model.tar.gz", *members))
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
 def test_hard_links_in_an_archive_are_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "model.tar.gz"
-    with tarfile.open(path, "w:gz") as tar:
-        for name, kind, content in (
-            ("a/model.onnx", tarfile.REGTYPE, b"one"),
-            ("b/model.onnx", tarfile.LNKTYPE, b""),
-            ("a/model.onnx", tarfile.REGTYPE, b"another"),
-        ):
-            member = tarfile.TarInfo(name)
-            member.type, member.size, member.linkname = kind, len(content), "a/model.onnx"
-            tar.addfile(member, io.BytesIO(content))
-    folder = ModelCache(tmp_path / "cache", print).fetch(str(path))
-    assert (folder / "b/model.onnx").read_bytes() == b"one"
+    one, link = ("a/model.onnx", REGTYPE, "one"), ("b/model.onnx", LNKTYPE, "a/model.onnx")
     # tar -r adds a newer entry of the same name, which must not change the files that were linked to the older one.
-    assert (folder / "a/model.onnx").read_bytes() == b"another"
+    path = archive(tmp_path / "model.tar.gz", one, link, ("a/model.onnx", REGTYPE, "another"))
+    folder = fetch(tmp_path, path)
+    assert [(folder / f"{name}/model.onnx").read_text() for name in "ab"] == ["another", "one"]
 
 
 def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) -> None:
-    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    one = archive(tmp_path / "one.tar.gz", CONFIG)
     (tmp_path / "two" / "b").mkdir(parents=True)
     sources = ModelCache(tmp_path / "cache", print)
     folder = sources.fetch(f"{one},{tmp_path / 'two'}")
@@ -150,8 +144,8 @@ def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) 
     ("text", "expected"),
     [
         (
-            "https://name:secret@host/m.tar.gz?signature=secret#sha256=0,s3://b/a/",
-            "https://host/m.tar.gz#sha256=0,s3://b/a/",
+            "https://name:secret@host/m?signature=secret#sha256=0,s3://b/a/",
+            "https://host/m#sha256=0,s3://b/a/",
         ),
         ("https://name:sec/re@t@host:8443/a", "https://host:8443/a"),
         ("https:/name:secret@host/a", "https:/host/a"),
@@ -210,7 +204,7 @@ def https_server(folder: Path, handler: Callable[..., http.server.BaseHTTPReques
 def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    archive(tmp_path / "m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    archive(tmp_path / "m.tar.gz", CONFIG)
     received: list[tuple[str, str | None]] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -224,7 +218,7 @@ def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
 
     with https_server(tmp_path, partial(Handler, directory=str(tmp_path))) as host:
         source = f"https://name:sec%40ret@{host}/moved.tar.gz"
-        folder = ModelCache(tmp_path / "cache", print).fetch(source)
+        folder = fetch(tmp_path, source)
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
     basic = "Basic " + base64.b64encode(b"name:sec@ret").decode()
     assert received == [("/moved.tar.gz", basic), ("/m.tar.gz", None)] * (len(received) // 2)
@@ -232,7 +226,7 @@ def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
 
 
 def test_https_is_fetched_once_and_only_with_the_right_digest(tmp_path: Path) -> None:
-    content = archive(tmp_path / "m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE)).read_bytes()
+    content = archive(tmp_path / "m.tar.gz", CONFIG).read_bytes()
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     with https_server(tmp_path, handler) as host:
         url, digest = f"https://{host}/m.tar.gz", hashlib.sha256(content).hexdigest()
@@ -255,8 +249,8 @@ def idle_folders(root: Path) -> set[str]:
 
 
 def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -> None:
-    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
-    two = archive(tmp_path / "two.tar.gz", ("b/1/model.onnx", tarfile.REGTYPE))
+    one = archive(tmp_path / "one.tar.gz", CONFIG)
+    two = archive(tmp_path / "two.tar.gz", ("b/1/model.onnx", REGTYPE, "text"))
     root = tmp_path / "cache"
     joined = ModelCache(root, print).fetch(f"{one},{two}")
     every = {folder.name for folder in (root / "folders").iterdir()}

@@ -74,19 +74,30 @@ class Parent:
         return killed
 
     def tell(self, line: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         return self.process.stdout.readline()
 
-    def start_process(self, model: str, instance: str) -> int:
+    def start(self, instance: str = "one_0_0") -> int:
+        """Start a process of a model, later than everything before: the kernel counts in hundredths of a second."""
+        model = instance.partition("_")[0]
+        last = max(
+            [
+                self.shared.out_since(model),
+                self.shared.loaded_since(model),
+                *map(hardware.born, self.children),
+            ]
+        )
+        wait_until(lambda: now() > last + 0.02)
         pid = int(self.tell(f"{self.repository / model / '1' / 'model.py'} {instance}"))
         self.children.append(pid)
         wait_until(lambda: instance in hardware.command_line(pid))
         return pid
 
     def wait_for_first(self) -> None:
+        """Wait for the first process, as Triton does for one that it ended."""
         self.tell("wait")
         self.children.pop(0)
 
@@ -94,23 +105,37 @@ class Parent:
         self.now += seconds
         return self.monitor.poll()
 
-    def send(self, pid: int, number: signal.Signals, state: bytes) -> None:
-        os.kill(pid, number)
-        self.wait_for_state(pid, state)
-
     def wait_for_state(self, pid: int, state: bytes = b"Z") -> None:
-        wait_until(lambda: hardware.status_fields(pid)[0] == state)
+        wait_until(lambda: state_of(pid) == state)
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.wait_for_state(pid)
+
+    def pause(self, pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        self.wait_for_state(pid, b"T")
 
     def polls_of_death(self) -> list[str]:
         """What two polls say of a process that has just died: Triton waits within a moment for one that it ended."""
         assert self.poll_after(0) == []
         return self.poll_after(DEAD_GRACE_S + 0.01)
 
+    def is_out(self, model: str = "one") -> bool:
+        return bool(self.shared.out_since(model))
+
+    def admit(self) -> None:
+        assert self.shared.admit("one", self.shared.out_since("one"))
+
     def end(self) -> None:
         for child in self.children:
             os.kill(child, signal.SIGKILL)
         self.process.kill()
         self.process.communicate(timeout=60)
+
+
+def state_of(pid: int) -> bytes:
+    return hardware.status_fields(pid)[0]
 
 
 @pytest.fixture
@@ -121,14 +146,14 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
 
 
 def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
-    child = parent.start_process("one", "one_0_0")
-    parent.start_process("two", "two_0_0")
+    child = parent.start()
+    parent.start("two_0_0")
     assert parent.poll_after(0) == []
     assert parent.monitor.has_instances
-    parent.send(child, signal.SIGKILL, b"Z")
+    parent.kill(child)
     assert len(parent.polls_of_death()) == 1
     assert parent.shared.refusal("one")
-    assert not parent.shared.out_since("two")
+    assert not parent.is_out("two")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
@@ -136,15 +161,13 @@ def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a
     parent: Parent,
 ) -> None:
     for number in range(MAX_CRASHES):
-        # The kernel counts a process's start in hundredths of a second.
-        wait_until(lambda: now() > parent.shared.loaded_since("one") + 0.02)
-        child = parent.start_process("one", f"one_0_{number}")
+        child = parent.start(f"one_0_{number}")
         parent.poll_after(CRASH_WINDOW_S / MAX_CRASHES - DEAD_GRACE_S - 1)
-        parent.send(child, signal.SIGKILL, b"Z")
+        parent.kill(child)
         parent.polls_of_death()
         assert (parent.shared.refusal("one") == UNSTABLE) == (number == MAX_CRASHES - 1)
-        assert parent.shared.admit("one", parent.shared.out_since("one"))
-    parent.start_process("one", "one_0_9")
+        parent.admit()
+    parent.start("one_0_9")
     parent.poll_after(CALM_S - 0.1)
     assert parent.shared.refusal("one") == UNSTABLE
     parent.poll_after(0.2)
@@ -158,7 +181,7 @@ def health(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> Iterator[memoryvi
     file.write_bytes(bytes(mmap.PAGESIZE))
     script, instance = parent.repository / "one" / "1" / "model.py", "one_0_0"
     arguments = ["stub", str(script), file.name, "0", "0", "1", "/", str(CONTROL_OFFSET_IN_FILE), instance]
-    parent.start_process("one", instance)
+    parent.start(instance)
     monkeypatch.setattr(hardware, "command_line", lambda pid: arguments if pid in parent.children else [""])
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as memory, memoryview(memory) as view:
         yield view
@@ -179,10 +202,10 @@ def test_a_stopped_process_is_left_alone_once_triton_is_told_that_it_lives(
     assert parent.monitor.keep_healthy()
     assert health[at] == 1
     assert sum(health) == 1
-    parent.send(parent.children[0], signal.SIGSTOP, b"T")
+    parent.pause(parent.children[0])
     parent.poll_after(0)
     assert parent.poll_after(STOPPED_GRACE_S + 0.01) == []
-    assert hardware.status_fields(parent.children[0])[0] == b"T"
+    assert state_of(parent.children[0]) == b"T"
 
 
 @pytest.mark.parametrize("values", [(0,) * 9, (1,) * 9, (0, 1, 2, 0, 1, 0, 1)])
@@ -198,65 +221,59 @@ def test_what_does_not_behave_like_a_health_byte_is_never_written(
 
 
 def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent) -> None:
-    child = parent.start_process("one", "one_0_0")
+    child = parent.start()
     parent.poll_after(0)
-    parent.send(child, signal.SIGSTOP, b"T")
+    parent.pause(child)
     assert parent.poll_after(0) == []
-    assert hardware.status_fields(child)[0] == b"T"
+    assert state_of(child) == b"T"
     assert len(parent.poll_after(STOPPED_GRACE_S + 0.01)) == 1
     parent.wait_for_state(child)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
 def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None:
-    old = [parent.start_process("one", f"one_0_{number}") for number in range(2)]
+    first, left = parent.start(), parent.start("one_0_1")
     parent.poll_after(0)
-    parent.send(old[0], signal.SIGKILL, b"Z")
+    parent.kill(first)
     parent.polls_of_death()
-    wait_until(lambda: now() > parent.shared.out_since("one") + 0.02)
-    new = parent.start_process("one", "one_0_0")
+    new = parent.start()
     # While a model is out, each poll finds new processes.
     parent.poll_after(0)
-    assert parent.shared.admit("one", parent.shared.out_since("one"))
-    parent.send(old[1], signal.SIGKILL, b"Z")
+    parent.admit()
+    parent.kill(left)
     assert parent.polls_of_death() == []
-    assert not parent.shared.out_since("one")
-    parent.send(new, signal.SIGKILL, b"Z")
+    assert not parent.is_out()
+    parent.kill(new)
     assert len(parent.polls_of_death()) == 1
     assert parent.shared.refusal("one")
 
 
 def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(parent: Parent) -> None:
-    stalled, other = parent.start_process("one", "one_0_0"), parent.start_process("one", "one_0_1")
-    neighbour = parent.start_process("two", "two_0_0")
+    stalled, other, neighbour = (parent.start(instance) for instance in ("one_0_0", "one_0_1", "two_0_0"))
     assert parent.shared.report("one", 0)
     assert parent.monitor.decide(Report("one", 0, "one_0_0")) == ""
     parent.wait_for_state(stalled)
-    assert {hardware.status_fields(pid)[0] for pid in (other, neighbour)} <= {b"S", b"R"}
-    assert parent.shared.out_since("one")
-    assert not parent.shared.out_since("two")
+    assert {state_of(other), state_of(neighbour)} <= {b"S", b"R"}
+    assert (parent.is_out(), parent.is_out("two")) == (True, False)
     assert not parent.shared.refusal("one")
     assert not parent.shared.crashed("one", 0)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
     # What was started since the model is out belongs to the next load.
-    wait_until(lambda: now() > parent.shared.out_since("one") + 0.02)
-    new = parent.start_process("one", "one_0_2")
-    number = parent.shared.number("one")
+    new, number = parent.start("one_0_2"), parent.shared.number("one")
     assert parent.shared.report("one", number)
     parent.monitor.decide(Report("one", number))
     parent.wait_for_state(other)
-    assert hardware.status_fields(new)[0] in b"SR"
+    assert state_of(new) in b"SR"
     assert parent.shared.refusal("one") == NO_PROCESS
 
 
 def test_a_report_that_never_came_is_decided_by_the_second_poll(parent: Parent) -> None:
-    child = parent.start_process("one", "one_0_0")
+    child = parent.start()
     parent.poll_after(0)
     assert parent.shared.report("one", 0)
-    parent.poll_after(0)
-    assert parent.shared.refusal("one") == REPORTED
-    parent.poll_after(0)
-    assert parent.shared.refusal("one") == NO_PROCESS
+    for refusal in (REPORTED, NO_PROCESS):
+        parent.poll_after(0)
+        assert parent.shared.refusal("one") == refusal
     parent.wait_for_state(child)
 
 
@@ -265,10 +282,10 @@ def test_a_report_that_never_came_is_decided_by_the_second_poll(parent: Parent) 
 def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
     parent: Parent, waited_for: bool, memory_ran_out: bool
 ) -> None:
-    child = parent.start_process("one", "one_0_0")
+    child = parent.start()
     parent.poll_after(0)
     parent.oom_kills = int(memory_ran_out)
-    parent.send(child, signal.SIGKILL, b"Z")
+    parent.kill(child)
     assert parent.shared.report("one", 0)
     # Triton may have waited for it already.
     if waited_for:
@@ -284,41 +301,39 @@ def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
 
 def test_a_dead_process_that_triton_has_taken_away_is_found_by_what_triton_says(parent: Parent) -> None:
     """Triton 2.71 waits for it when somebody asks whether the model is ready, and says that it serves it."""
-    child = parent.start_process("one", "one_0_0")
-    wait_until(lambda: now() > hardware.born(child) + 0.02)
-    parent.start_process("one", "one_0_1")
+    child = parent.start()
+    parent.start("one_0_1")
     parent.poll_after(0)
-    parent.send(child, signal.SIGKILL, b"Z")
+    parent.kill(child)
     parent.poll_after(0)
     parent.wait_for_first()
     parent.served = None
     assert parent.poll_after(0) == []
-    assert not parent.shared.out_since("one")
+    assert not parent.is_out()
     parent.served = True
     assert len(parent.poll_after(WATCH_S)) == 1
-    assert parent.shared.out_since("one")
+    assert parent.is_out()
     assert parent.shared.crashed("one", parent.shared.number("one") - 1)
     assert parent.poll_after(WATCH_S) == []
 
 
 def test_a_process_in_whose_place_triton_has_another_has_not_died(parent: Parent) -> None:
     """Triton starts the new one first when it loads a model whose files have changed."""
-    old = parent.start_process("one", "one_0_0")
+    old = parent.start()
     parent.poll_after(0)
-    wait_until(lambda: now() > hardware.born(old) + 0.02)
-    parent.start_process("one", "one_0_0")
+    parent.start()
     parent.served = True
-    parent.send(old, signal.SIGKILL, b"Z")
+    parent.kill(old)
     parent.wait_for_first()
     assert parent.poll_after(0) == []
-    assert not parent.shared.out_since("one")
+    assert not parent.is_out()
 
 
 def test_a_process_that_the_kernel_leaves_out_of_its_list_is_alive(
     parent: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may do so for a moment, while others start or end."""
-    parent.start_process("one", "one_0_0")
+    parent.start()
     parent.processes.search()
     monkeypatch.setattr(hardware, "children", lambda _: set())
     parent.processes.search()
@@ -326,10 +341,10 @@ def test_a_process_that_the_kernel_leaves_out_of_its_list_is_alive(
 
 
 def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
-    child = parent.start_process("one", "one_0_0")
+    child = parent.start()
     parent.poll_after(0)
     parent.oom_kills = 1
-    parent.send(child, signal.SIGKILL, b"Z")
+    parent.kill(child)
     parent.wait_for_first()
     assert parent.poll_after(0) == []
     assert parent.oom_kills

@@ -6,8 +6,8 @@ import contextlib
 import json
 import select
 import socket
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,16 +28,17 @@ REASON = "the box is stopping"
 
 
 class RunningResponder:
-    """An unavailable responder and its event loop, run in a thread."""
+    """An unavailable responder and its event loop, run in a thread.
+
+    ``tls_folder`` holds the certificate, if the port speaks TLS.
+    """
 
     def __init__(self, tls_folder: Path | None = None) -> None:
-        """``tls_folder`` holds the certificate, if the port speaks TLS."""
         self.listener, self.selector = ports.listen(0), PollSelector()
         self.port = self.listener.getsockname()[1]
         context = partial(certificates.server_context, tls_folder) if tls_folder else None
         self.responder = UnavailableResponder(self.listener, self.selector, lambda: REASON, context)
         self.serving, self.stopping, self.rounds = True, False, 0
-        self.thread = threading.Thread(target=self.run_loop)
 
     def run_loop(self) -> None:
         while not self.stopping:
@@ -59,14 +60,18 @@ class RunningResponder:
         rounds = self.rounds
         wait_until(lambda: self.rounds > rounds + 1)
 
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
 
 @contextmanager
 def running(tls_folder: Path | None = None) -> Iterator[RunningResponder]:
     responder = RunningResponder(tls_folder)
-    responder.thread.start()
-    yield responder
-    responder.stopping = True
-    responder.thread.join(60)
+    with ThreadPoolExecutor(1) as pool:
+        loop = pool.submit(responder.run_loop)
+        yield responder
+        responder.stopping = True
+        loop.result(60)
 
 
 @pytest.fixture
@@ -105,7 +110,7 @@ def read_all(caller: socket.socket) -> bytes:
 
 
 def test_a_silent_caller_gets_503_and_is_disconnected(responder: RunningResponder) -> None:
-    with socket.create_connection(("127.0.0.1", responder.port), timeout=10) as caller:
+    with responder.connect() as caller:
         assert json.loads(read_all(caller).partition(b"\r\n\r\n")[2])["code"] == "not_ready"
         wait_until(lambda: not responder.responder.busy)
 
@@ -114,20 +119,20 @@ def test_callers_are_left_to_the_front_and_those_that_it_never_took_get_503(
     responder: RunningResponder,
 ) -> None:
     responder.stop_serving()
-    with socket.create_connection(("127.0.0.1", responder.port), timeout=10) as caller:
+    with responder.connect() as caller:
         caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert not select.select([caller], [], [], 0.3)[0]
         responder.stopping = True
         assert read_all(caller).startswith(b"HTTP/1.1 503 ")
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", responder.port), timeout=10)
+        responder.connect()
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
 def test_a_caller_that_does_not_finish_the_handshake_is_disconnected(
     tls_responder: RunningResponder, sent: bytes
 ) -> None:
-    with socket.create_connection(("127.0.0.1", tls_responder.port), timeout=10) as caller:
+    with tls_responder.connect() as caller:
         caller.sendall(sent)
         assert b"HTTP/1.1" not in read_all(caller)
         wait_until(lambda: not tls_responder.responder.busy)
