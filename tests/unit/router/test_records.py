@@ -33,12 +33,9 @@ def ordered_map() -> Iterator[OrderedMap]:
         yield OrderedMap(pool, 4)
 
 
-def lines_message(body: bytes) -> Message:
-    return Message(body, {"content-type": JSON_LINES, "accept": "*/*"}, {}, "id")
-
-
-def lines_request(body: bytes, limit: RecordLimit | None = None) -> LinesRequest:
-    return LinesRequest(lines_message(body), limit=limit)
+def lines_request(body: bytes, limit: int | None = None) -> LinesRequest:
+    message = Message(body, {"content-type": JSON_LINES, "accept": "*/*"}, {}, "id")
+    return LinesRequest(message, limit=None if limit is None else RecordLimit(limit))
 
 
 def endless() -> Invocation:
@@ -62,7 +59,7 @@ def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(ordered_map:
 
 
 def test_blank_lines_and_carriage_returns_are_ignored() -> None:
-    lines = list(messages(lines_message(b"\r\n1\r\n\n  \n2\n")))
+    lines = list(messages(lines_request(b"\r\n1\r\n\n  \n2\n").message))
     assert [line.body for line in lines] == [b"1", b"2"]
     assert (lines[0].content_type, lines[0].headers["accept"]) == ("application/json",) * 2
 
@@ -71,7 +68,7 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
     ordered_map: OrderedMap,
 ) -> None:
     body = b"\n\n1\n\n2\n\n3"
-    assert answer_lines(lines_request(body, RecordLimit(3)), echo, ordered_map, endless()).body == b"1\n2\n3"
+    assert answer_lines(lines_request(body, 3), echo, ordered_map, endless()).body == b"1\n2\n3"
     answered: list[Message] = []
 
     def record_line(line: Message) -> Answer:
@@ -79,7 +76,7 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
         return Answer(b"")
 
     with pytest.raises(TooLarge):
-        answer_lines(lines_request(body, RecordLimit(2)), record_line, ordered_map, endless())
+        answer_lines(lines_request(body, 2), record_line, ordered_map, endless())
     assert answered == []
 
 
@@ -105,7 +102,7 @@ def test_blank_lines_are_counted_without_a_loop_over_them(ordered_map: OrderedMa
     body = blank * (5 * 2**20 // len(blank))
 
     def answer(body: bytes) -> bytes:
-        return answer_lines(lines_request(body, RecordLimit(1000)), echo, ordered_map, endless()).read()
+        return answer_lines(lines_request(body, 1000), echo, ordered_map, endless()).read()
 
     def refuse() -> None:
         for without_a_line in (b"", body):
@@ -123,7 +120,7 @@ def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(ordered_map
         (Invocation(time.monotonic()), DeadlinePassed),
     ):
         with pytest.raises(error):
-            check_count(lines_request(body, RecordLimit(90_000)), limit)
+            check_count(lines_request(body, 90_000), limit)
 
 
 THREADS = 4

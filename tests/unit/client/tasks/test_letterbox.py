@@ -43,6 +43,8 @@ def reference_tensor(pixels: NDArray[np.uint8], size: int) -> NDArray[np.float64
 
 @given(SIDES, SIDES)
 @example(1, 1)
+@example(1, 4000)
+@example(4000, 1)
 def test_the_tensor_equals_that_of_the_reference_steps(width: int, height: int) -> None:
     pixels = random_picture(width, height)
     tensor = make_letterbox().tensor(pixels)
@@ -57,16 +59,6 @@ def test_a_picture_decoded_smaller_is_placed_where_the_full_one_would_be() -> No
     grey = np.float32(114) * np.float32(1 / 255)
     picture_rows = (tensor != grey).any(axis=(0, 2))
     assert np.flatnonzero(picture_rows).tolist() == list(range(place.top, place.top + place.height))
-
-
-@pytest.mark.parametrize(("width", "height"), [(1, 4000), (4000, 1), (640, 640), (1001, 803)])
-def test_any_picture_fills_one_side_and_is_centred(width: int, height: int) -> None:
-    letterbox = make_letterbox(640)
-    place = letterbox.fit(width, height)
-    assert max(place.width, place.height) == 640
-    assert min(place.width, place.height) >= 1
-    assert max(abs(640 - place.width - 2 * place.left), abs(640 - place.height - 2 * place.top)) <= 1
-    assert letterbox.tensor(random_picture(width, height)).shape == (3, 640, 640)
 
 
 @given(SIDES, SIDES, st.lists(st.floats(-2000, 2000), min_size=4, max_size=4))
