@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +60,26 @@ class Files(dict[str, bytes]):
         return [json.loads(line) for content in self.values() for line in content.splitlines()]
 
 
-@pytest.fixture
-def files() -> Files:
-    return Files()
-
-
 PLAIN, CAREFUL = (kind(EmptyTriton(), Path(), Path()) for kind in (Plain, Careful))
+Offer = tuple[str, Message, Answer, Client | None]
 
 
-def capture_into(write: Callable[[str, bytes], object], *clients: Client, **options: Any) -> Capture:
-    models = models_of({f"m{number}": client for number, client in enumerate(clients)})
-    return Capture(write, options.pop("percents", {}), models, **options)
+def keep(*offers: Offer, clients: Sequence[Client] = (), **options: Any) -> Files:
+    """Offer requests with their answers; return the files that are written of them."""
+    files, models = Files(), models_of({f"m{number}": client for number, client in enumerate(clients)})
+    capture = Capture(files.write, options.pop("percents", {}), models, **options)
+    for offer in offers:
+        capture.offer(*offer)
+    capture.flush()
+    return files
 
 
 def message(body: bytes, content_type: str = "application/json") -> Message:
     return Message(body, {"content-type": content_type}, {}, "id-1")
+
+
+def plain(model: str) -> Offer:
+    return model, message(b"{}"), Answer(b"{}"), None
 
 
 @pytest.fixture
@@ -84,10 +89,8 @@ def dropped() -> Iterator[Callable[[str], float]]:
     yield lambda reason: value(metrics.CAPTURE_DROPPED.labels(reason)) - before[reason]
 
 
-def test_an_invocation_is_one_line_as_sagemaker_writes_it(files: Files) -> None:
-    capture = capture_into(files.write)
-    capture.offer("m", message(b'{"a": 1}'), Answer(b'{"b":2}'), PLAIN)
-    capture.flush()
+def test_an_invocation_is_one_line_as_sagemaker_writes_it() -> None:
+    files = keep(("m", message(b'{"a": 1}'), Answer(b'{"b":2}'), PLAIN))
     (name,) = files
     assert LINE.fullmatch(name)
     (line,) = files.lines()
@@ -100,42 +103,33 @@ def test_an_invocation_is_one_line_as_sagemaker_writes_it(files: Files) -> None:
     assert (line["eventMetadata"]["inferenceId"], line["eventVersion"]) == ("id-1", "0")
 
 
-def test_bytes_are_base64_and_a_stream_keeps_its_payload_alone_and_a_failure_nothing(files: Files) -> None:
-    capture = capture_into(files.write)
-    capture.offer("m", message(b"\x89PNG", PNG), Answer(iter((b"part",))), None)
-    capture.offer("m", message(b"{}"), Answer(b"{}", status=503), None)
-    capture.flush()
-    (line,) = files.lines()
+def test_bytes_are_base64_and_a_stream_keeps_its_payload_alone_and_a_failure_nothing() -> None:
+    streamed = ("m", message(b"\x89PNG", PNG), Answer(iter((b"part",))), None)
+    failed = ("m", message(b"{}"), Answer(b"{}", status=503), None)
+    (line,) = keep(streamed, failed).lines()
     assert line["captureData"].keys() == {"endpointInput"}
     kept = line["captureData"]["endpointInput"]
     assert (kept["encoding"], base64.b64decode(kept["data"])) == ("BASE64", b"\x89PNG")
 
 
-def test_one_file_has_all_invocations_of_a_model_since_the_last(files: Files) -> None:
-    capture = capture_into(files.write)
-    for model in ("m", "other/../m", "m"):
-        capture.offer(model, message(b"{}"), Answer(b"{}"), None)
-    capture.flush()
+def test_one_file_has_all_invocations_of_a_model_since_the_last() -> None:
+    files = keep(*map(plain, ("m", "other/../m", "m")))
     assert sorted(content.count(b"\n") for content in files.values()) == [1, 2]
     assert {name.split("/")[0] for name in files} == {"m", "other%2F..%2Fm"}
 
 
-def test_the_sample_is_by_percent_and_by_model(files: Files) -> None:
+def test_the_sample_is_by_percent_and_by_model() -> None:
     percents = read_percents(("10", "m=50", "n=0"))
     for chance, kept in ((0.05, {"m", "others"}), (0.2, {"m"}), (0.6, set[str]())):
-        capture = capture_into(files.write, percents=percents, chance=lambda drawn=chance: drawn)
-        for model in ("m", "n", "others"):
-            capture.offer(model, message(b"{}"), Answer(b"{}"), None)
-        files.clear()
-        capture.flush()
+        offers = map(plain, ("m", "n", "others"))
+        files = keep(*offers, percents=percents, chance=lambda drawn=chance: drawn)
         assert {name.split("/")[0] for name in files} == kept
 
 
-def test_a_client_redacts_what_is_kept_or_keeps_nothing(files: Files) -> None:
-    capture = capture_into(files.write, CAREFUL)
-    for body in (b'{"name": "Ada"}', b'{"name": "Bo", "secret": true}'):
-        capture.offer("m", message(body), Answer(b'{"result": "Ada"}'), CAREFUL)
-    capture.flush()
+def test_a_client_redacts_what_is_kept_or_keeps_nothing() -> None:
+    bodies = (b'{"name": "Ada"}', b'{"name": "Bo", "secret": true}')
+    offers = (("m", message(body), Answer(b'{"result": "Ada"}'), CAREFUL) for body in bodies)
+    files = keep(*offers, clients=[CAREFUL])
     (line,) = files.lines()
     assert json.loads(line["captureData"]["endpointInput"]["data"]) == {"name": 3}
     assert line["captureData"]["endpointOutput"]["data"] == "hidden"
@@ -143,22 +137,24 @@ def test_a_client_redacts_what_is_kept_or_keeps_nothing(files: Files) -> None:
 
 
 def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
-    files: Files, dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
+    dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    capture = capture_into(files.write, PLAIN, CAREFUL)
-    capture.offer("m", message(b'{"Ada": 1}'), Answer(b"{}"), CAREFUL)
-    capture.offer("m", message(b"Ada", PNG), Answer(b"{}"), CAREFUL)
-    capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)  # past it
-    capture.flush()
+    files = keep(
+        ("m", message(b'{"Ada": 1}'), Answer(b"{}"), CAREFUL),
+        ("m", message(b"Ada", PNG), Answer(b"{}"), CAREFUL),
+        ("m", message(b'{"inputs": []}'), Answer(b"{}"), None),  # past it
+        clients=[PLAIN, CAREFUL],
+    )
     assert (files, dropped("redact")) == ({}, 3)
     assert "Ada" not in str(caplog.messages)
 
 
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
-    files: Files, dropped: Callable[[str], float]
+    dropped: Callable[[str], float],
 ) -> None:
     loader = FoundLoader(Found({}))
     vars(loader).update(dict.fromkeys(("load", "create"), pytest.fail))
+    files = Files()
     capture = Capture(files.write, {}, Models(loader), only_clients=True)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
     capture.offer("m", message(b"{}"), Answer(b"{}"), PLAIN)
@@ -166,8 +162,9 @@ def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_cli
     assert (len(files.lines()), dropped("redact")) == (1, 1)
 
 
-def test_what_is_too_large_or_has_no_room_is_counted(files: Files, dropped: Callable[[str], float]) -> None:
-    capture = capture_into(files.write)
+def test_what_is_too_large_or_has_no_room_is_counted(dropped: Callable[[str], float]) -> None:
+    files = Files()
+    capture = Capture(files.write, {}, models_of({}))
     capture.offer("m", message(b"x" * MAX_EVENT_BYTES), Answer(b"x"), None)
     large = message(bytes(MAX_EVENT_BYTES), PNG)
     for _ in range(10):
