@@ -63,12 +63,10 @@ def main() -> None:
             encoder.model.forward = forward
             encoder.save_pretrained(folder / name)
             files = (
-                *(
-                    "config.json",
-                    "config_sentence_transformers.json",
-                    "modules.json",
-                    "tokenizer_config.json",
-                ),
+                "config.json",
+                "config_sentence_transformers.json",
+                "modules.json",
+                "tokenizer_config.json",
             )
             answers[name] = {
                 "files": {file: json.loads((folder / name / file).read_text()) for file in files},
