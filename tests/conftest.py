@@ -108,6 +108,12 @@ def group_of(file: PurePosixPath) -> str:
     return next((group for group, shared in SHARED.items() if not paths.isdisjoint(shared)), str(file))
 
 
+def box_of(item: pytest.Item) -> str:
+    """Which of the boxes of its group a test asks, if there are several: each may be in a process of its own."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("container", "")) if callspec else ""
+
+
 def place_in_order(item: pytest.Item) -> tuple[int, int]:
     """Return what the tests are sorted by: their group if it is a long one, then their folder."""
     file = PurePosixPath(item.nodeid.partition("::")[0])
@@ -142,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(marker)
         if IN_CI and "unit" not in markers:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=RERUN_DELAY_S))
-        item.add_marker(pytest.mark.xdist_group(group_of(file)))
+        item.add_marker(pytest.mark.xdist_group(f"{group_of(file)} {box_of(item)}".strip()))
 
 
 @pytest.fixture

@@ -11,12 +11,10 @@ import pytest
 import requests
 
 from .container import JSON, Container, ModelRequest, find_archives
-from .table import Row, Table, row_of
+from .table import PROPERTY, Table, row_of
 
 MODES = ("single", "mme", "batch")
 TABLE = pytest.StashKey[Table]()
-#: Name of the report's property that holds its row.
-PROPERTY = "contract"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TABLE] = Table()
-    config.pluginmanager.register(TableCollector(config.stash[TABLE]))
+    config.pluginmanager.register(config.stash[TABLE])
     config.addinivalue_line("markers", "modes(*names): the modes of a container that a promise is for")
 
 
@@ -48,7 +46,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A container given with --url runs in one mode: deselect the tests of the others."""
+    """Each mode's tests after each other, for one box of each; with --url those of the container's mode alone."""
+    places = [place for place, item in enumerate(items) if mode_of(item)]
+    tests = sorted((items[place] for place in places), key=lambda item: MODES.index(mode_of(item)))
+    for place, item in zip(places, tests, strict=True):
+        items[place] = item
     if config.getoption("--url", default=None):
         deselected = [item for item in items if mode_of(item) not in ("", config.getoption("--mode"))]
         items[:] = [item for item in items if item not in deselected]
@@ -99,18 +101,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if (report.when == "call" or not report.passed) and mode_of(item):
         report.user_properties.append((PROPERTY, asdict(row_of(item, report, mode_of(item)))))
     return report
-
-
-class TableCollector:
-    """Adds the rows in the reports to the table."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for name, value in report.user_properties:
-            if name == PROPERTY and isinstance(value, dict):
-                self.table.add(Row(**value))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -93,6 +93,11 @@ class Container:
         if not holds:
             self.cannot_tell(what, LACKS)
 
+    def expect_refusal(self, response: requests.Response, status: int) -> None:
+        """The response blames the caller; that it has this very status is a promise beyond the contract."""
+        assert_refused(response)
+        self.expect(response.status_code == status, f"it is a {response.status_code}, not a {status}")
+
     def error(self, response: requests.Response) -> dict[str, Any]:
         """The members of an error that is a JSON object; ends the test if it is not one."""
         try:

@@ -11,6 +11,8 @@ import pytest
 
 from .container import CANNOT_TELL, LACKS
 
+#: Name of the report's property that holds its row.
+PROPERTY = "contract"
 HAS, HAS_NOT, BROKEN, OPEN = "has", "has not", "broken", "not asked"
 #: The states of a row, the gravest last: of several cases of one test the gravest counts.
 ORDER = (HAS, OPEN, HAS_NOT, BROKEN)
@@ -48,10 +50,15 @@ def state_of_report(report: pytest.TestReport) -> tuple[str, str]:
 
 
 class Table:
-    """The rows of a run; the cases of one test are one row."""
+    """The rows of a run, from its reports; the cases of one test are one row."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str], Row] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == PROPERTY and isinstance(value, dict):
+                self.add(Row(**value))
 
     def add(self, row: Row) -> None:
         key = (row.mode, row.feature, row.promise)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import Any
 
 import pytest
 import requests
@@ -44,6 +42,21 @@ def archive(container: Container) -> Archive:
     return container.archives[0]
 
 
+@pytest.fixture(scope="module")
+def loaded(container: Container) -> Iterator[Sequence[Archive]]:
+    """Every archive, loaded until the end of the file: the tests that begin with none come first."""
+    if not container.archives:
+        container.cannot_tell("no archive is known: name a folder of them with --model-dir")
+    try:
+        for archive in container.archives:
+            response = load(container, archive)
+            assert response.status_code == 200, response.text[:500]
+        yield container.archives
+    finally:
+        for archive in container.archives:
+            unload(container, archive.name)
+
+
 def load(container: Container, archive: Archive, **headers: str) -> requests.Response:
     body = {"model_name": archive.name, "url": archive.url}
     return container.request("POST", "/models", json=body, headers=headers, timeout=LOAD_TIMEOUT_S)
@@ -53,22 +66,10 @@ def unload(container: Container, name: str) -> requests.Response:
     return container.request("DELETE", f"/models/{name}", timeout=LOAD_TIMEOUT_S)
 
 
-@contextmanager
-def loaded_archives(container: Container, *archives: Archive, **headers: str) -> Iterator[None]:
-    """Load these archives, and unload them at the end."""
-    try:
-        for archive in archives:
-            response = load(container, archive, **headers)
-            assert response.status_code == 200, response.text[:500]
-        yield
-    finally:
-        for archive in archives:
-            unload(container, archive.name)
-
-
-def list_models(container: Container, **query: Any) -> list[dict[str, str]]:
-    models: list[dict[str, str]] = container.request("GET", "/models", params=query).json()["models"]
-    return models
+def listed(container: Container) -> dict[str, str]:
+    """The folder of each loaded model, by its name."""
+    models = container.request("GET", "/models").json()["models"]
+    return {row["modelName"]: row["modelUrl"] for row in models}
 
 
 def invoke(container: Container, name: str) -> requests.Response:
@@ -77,72 +78,7 @@ def invoke(container: Container, name: str) -> requests.Response:
 
 def test_a_container_without_a_model_is_ready_and_lists_none(container: Container) -> None:
     assert container.request("GET", "/ping").status_code == 200
-    assert list_models(container) == []
-
-
-def test_a_loaded_model_is_listed_and_described(container: Container, archive: Archive) -> None:
-    with loaded_archives(container, archive):
-        listed = list_models(container)
-        assert [row["modelName"] for row in listed] == [archive.name]
-        assert set(listed[0]) == {"modelName", "modelUrl"}
-        description = read_json(container.request("GET", f"/models/{archive.name}"))
-        # Some servers answer with a list of one.
-        assert (description[0] if isinstance(description, list) else description) == listed[0]
-
-
-def test_the_url_is_the_archive_s_folder(container: Container, archive: Archive) -> None:
-    for archive in container.archives:
-        with loaded_archives(container, archive):
-            model_url = list_models(container)[0]["modelUrl"]
-            folder = str(PurePosixPath(archive.url).parent)
-            container.expect(
-                model_url == folder, f"layout {archive.layout or 'of another server'} has {model_url}"
-            )
-
-
-def test_every_archive_can_be_invoked(container: Container, archive: Archive) -> None:
-    with loaded_archives(container, *container.archives):
-        assert len(list_models(container)) == len(container.archives)
-        for archive in container.archives:
-            response = invoke(container, archive.name)
-            assert response.status_code == 200, (archive.name, response.text[:500])
-
-
-def test_the_target_model_header_does_not_change_a_models_name(
-    container: Container, archive: Archive
-) -> None:
-    target = "folder/a-name_of.the-caller.tar.gz"
-    with loaded_archives(container, archive, **{f"{PREFIX}Target-Model": target}):
-        headers = {f"{PREFIX}Target-Model": target}
-        response = container.post(
-            f"/models/{archive.name}/invoke", container.accepted_request(), headers=headers
-        )
-        assert response.status_code == 200, response.text[:500]
-        assert [row["modelName"] for row in list_models(container)] == [archive.name]
-
-
-def test_loading_a_loaded_model_is_a_409(container: Container, archive: Archive) -> None:
-    with loaded_archives(container, archive):
-        assert load(container, archive).status_code == 409
-        assert invoke(container, archive.name).status_code == 200
-
-
-def test_of_four_loads_at_once_one_wins(container: Container, archive: Archive) -> None:
-    try:
-        with ThreadPoolExecutor(4) as callers:
-            statuses = list(callers.map(lambda _: load(container, archive).status_code, range(4)))
-        assert sorted(statuses) == [200, 409, 409, 409]
-        assert invoke(container, archive.name).status_code == 200
-    finally:
-        unload(container, archive.name)
-
-
-def test_an_unloaded_model_is_gone_and_can_be_loaded_again(container: Container, archive: Archive) -> None:
-    for _ in range(2):
-        assert load(container, archive).status_code == 200
-        assert unload(container, archive.name).status_code == 200
-        assert list_models(container) == []
-        assert invoke(container, archive.name).status_code == 404
+    assert listed(container) == {}
 
 
 CALLS = [
@@ -163,39 +99,25 @@ def test_every_request_for_a_model_that_is_not_loaded_is_a_404(
     assert_refused(response)
 
 
-@pytest.mark.parametrize("content_type", [JSON, "application/x-unknown"])
-def test_a_bad_request_for_a_loaded_model_is_not_a_404(
-    container: Container, archive: Archive, content_type: str
-) -> None:
-    """The platform takes a 404 as the order to load the model."""
-    with loaded_archives(container, archive):
-        response = container.post(f"/models/{archive.name}/invoke", ModelRequest(b"{}", content_type))
-        assert_refused(response)
-        assert response.status_code != 404
-
-
 @pytest.mark.parametrize("url", FORBIDDEN_URLS)
 def test_a_url_outside_the_archives_is_refused(container: Container, url: str) -> None:
-    answer = container.request("POST", "/models", json={"model_name": "sly", "url": url})
-    assert_refused(answer)
-    assert list_models(container) == []
+    assert_refused(container.request("POST", "/models", json={"model_name": "sly", "url": url}))
+    assert listed(container) == {}
 
 
 def test_a_url_that_climbs_out_is_a_400(container: Container, archive: Archive) -> None:
-    response = load(container, Archive("sly", f"{archive.url}/../../../etc", archive.here))
-    assert_refused(response)
-    container.expect(response.status_code == 400, f"it is a {response.status_code}")
+    sly = Archive("sly", f"{archive.url}/../../../etc", archive.here)
+    container.expect_refusal(load(container, sly), 400)
 
 
 def test_an_archive_that_is_not_there_is_a_400_and_ping_stays_200(
     container: Container, archive: Archive
 ) -> None:
     home = PurePosixPath(archive.url).parent.parent
-    response = load(container, Archive("nothing", f"{home}/nothing/model", archive.here))
-    assert_refused(response)
-    container.expect(response.status_code == 400, f"it is a {response.status_code}")
+    nothing = Archive("nothing", f"{home}/nothing/model", archive.here)
+    container.expect_refusal(load(container, nothing), 400)
     assert container.request("GET", "/ping").status_code == 200
-    assert list_models(container) == []
+    assert listed(container) == {}
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"model_name": 7, "url": 8}'])
@@ -204,35 +126,106 @@ def test_a_load_without_name_and_url_is_refused(container: Container, body: byte
     assert container.request("GET", "/ping").status_code == 200
 
 
-def test_a_long_list_has_pages(container: Container, archive: Archive) -> None:
-    if len(container.archives) < 2:
+def test_of_four_loads_at_once_one_wins(container: Container, archive: Archive) -> None:
+    try:
+        with ThreadPoolExecutor(4) as callers:
+            statuses = list(callers.map(lambda _: load(container, archive).status_code, range(4)))
+        assert sorted(statuses) == [200, 409, 409, 409]
+        assert invoke(container, archive.name).status_code == 200
+    finally:
+        unload(container, archive.name)
+
+
+def test_the_target_model_header_does_not_change_a_models_name(
+    container: Container, archive: Archive
+) -> None:
+    headers = {f"{PREFIX}Target-Model": "folder/a-name_of.the-caller.tar.gz"}
+    try:
+        assert load(container, archive, **headers).status_code == 200
+        request = container.accepted_request()
+        response = container.post(f"/models/{archive.name}/invoke", request, headers=headers)
+        assert response.status_code == 200, response.text[:500]
+        assert [*listed(container)] == [archive.name]
+    finally:
+        unload(container, archive.name)
+
+
+def test_an_unloaded_model_is_gone_and_can_be_loaded_again(container: Container, archive: Archive) -> None:
+    for _ in range(2):
+        assert load(container, archive).status_code == 200
+        assert unload(container, archive.name).status_code == 200
+        assert listed(container) == {}
+        assert invoke(container, archive.name).status_code == 404
+
+
+def test_a_loaded_model_is_listed_and_described(container: Container, loaded: Sequence[Archive]) -> None:
+    found = listed(container)
+    assert found.keys() == {archive.name for archive in loaded}
+    for name, url in found.items():
+        description = read_json(container.request("GET", f"/models/{name}"))
+        # Some servers answer with a list of one.
+        described = description[0] if isinstance(description, list) else description
+        assert described == {"modelName": name, "modelUrl": url}
+
+
+def test_the_url_is_the_archive_s_folder(container: Container, loaded: Sequence[Archive]) -> None:
+    found = listed(container)
+    for archive in loaded:
+        is_folder = found[archive.name] == str(PurePosixPath(archive.url).parent)
+        layout = archive.layout or "of another server"
+        container.expect(is_folder, f"layout {layout} has {found[archive.name]}")
+
+
+def test_every_archive_can_be_invoked(container: Container, loaded: Sequence[Archive]) -> None:
+    for archive in loaded:
+        response = invoke(container, archive.name)
+        assert response.status_code == 200, (archive.name, response.text[:500])
+
+
+def test_loading_a_loaded_model_is_a_409(container: Container, loaded: Sequence[Archive]) -> None:
+    assert load(container, loaded[0]).status_code == 409
+    assert invoke(container, loaded[0].name).status_code == 200
+
+
+@pytest.mark.parametrize("content_type", [JSON, "application/x-unknown"])
+def test_a_bad_request_for_a_loaded_model_is_not_a_404(
+    container: Container, loaded: Sequence[Archive], content_type: str
+) -> None:
+    """The platform takes a 404 as the order to load the model."""
+    response = container.post(f"/models/{loaded[0].name}/invoke", ModelRequest(b"{}", content_type))
+    assert_refused(response)
+    assert response.status_code != 404
+
+
+def test_a_long_list_has_pages(container: Container, loaded: Sequence[Archive]) -> None:
+    if len(loaded) < 2:
         container.cannot_tell("this needs two archives")
-    with loaded_archives(container, *container.archives):
-        names, token = [], ""
-        for _ in container.archives:
-            query = {"limit": 1, **({"next_page_token": token} if token else {})}
-            page = container.request("GET", "/models", params=query).json()
-            container.expect(len(page["models"]) == 1, "the list has no pages")
-            names.append(page["models"][0]["modelName"])
-            token = page.get("nextPageToken", "")
-        assert token == ""
-        assert sorted(names) == sorted(archive.name for archive in container.archives)
+    names, token = [], ""
+    for _ in loaded:
+        query = {"limit": 1, **({"next_page_token": token} if token else {})}
+        page = container.request("GET", "/models", params=query).json()
+        container.expect(len(page["models"]) == 1, "the list has no pages")
+        names.append(page["models"][0]["modelName"])
+        token = page.get("nextPageToken", "")
+    assert token == ""
+    assert sorted(names) == sorted(archive.name for archive in loaded)
 
 
 def test_a_model_stays_invocable_while_another_is_loaded_and_unloaded(
-    container: Container, archive: Archive
+    container: Container, loaded: Sequence[Archive]
 ) -> None:
-    if len(container.archives) < 2:
+    if len(loaded) < 2:
         container.cannot_tell("this needs two archives")
-    invoked, changing = container.archives[:2]
+    changing, invoked = loaded[:2]
 
-    def load_and_unload() -> None:
+    def unload_and_load() -> None:
         for _ in range(2):
-            with loaded_archives(container, changing):
-                assert invoke(container, changing.name).status_code == 200
+            assert unload(container, changing.name).status_code == 200
+            assert load(container, changing).status_code == 200
+            assert invoke(container, changing.name).status_code == 200
 
-    with loaded_archives(container, invoked), ThreadPoolExecutor(2) as callers:
-        changes = callers.submit(load_and_unload)
+    with ThreadPoolExecutor(1) as callers:
+        changes = callers.submit(unload_and_load)
         while not changes.done():
             assert invoke(container, invoked.name).status_code == 200
         changes.result()
