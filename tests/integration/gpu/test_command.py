@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from bench.gpu import bundle
 from bench.gpu.__main__ import main, run_limited
+from bench.gpu.rows import write_row
 
 STARTS_A_CHILD = """
 import subprocess, sys, time
@@ -24,6 +26,13 @@ def test_processes_of_a_stage_end_with_it(tmp_path: Path) -> None:
     child_pid = int(log.read_text().split()[0])
     assert not Path(f"/proc/{child_pid}").exists()
     assert run_limited((sys.executable, "-c", "raise SystemExit(3)"), 60, log) == "ended with 3"
+
+
+def test_results_are_lines_of_json(tmp_path: Path) -> None:
+    for row, difference in (("json", 0.25), ("raw", 0.5)):
+        write_row(tmp_path, "answers", row, difference=difference)
+    _, last = (tmp_path / "gpu.jsonl").read_text().splitlines()
+    assert json.loads(last) == {"stage": "answers", "row": "raw", "difference": 0.5}
 
 
 def test_a_machine_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
