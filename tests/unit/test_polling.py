@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,46 +32,34 @@ def test_a_failed_call_does_not_stop_a_poll(failure: Any, caplog: pytest.LogCapt
     assert not polls.acquire(timeout=0.05), "it was stopped"
 
 
-class SlowFunction:
-    """A function whose calls wait until the test lets them end."""
-
-    def __init__(self) -> None:
-        self.calls, self.go_on = 0, threading.Event()
-        self.error: Exception | None = None
-
-    def __call__(self) -> int:
-        self.calls += 1
-        number = self.calls
-        assert self.go_on.wait(20)
-        if self.error:
-            raise self.error
-        return number
-
-
 def test_nobody_waits_longer_than_its_patience_and_an_old_answer_is_better_than_none() -> None:
-    function, now = SlowFunction(), 0.0
-    question = SharedQuestion(function, 10.0, 5.0, lambda: now)
+    calls, go_on, now = list[int](), threading.Event(), 0.0
+
+    def answer_slowly() -> int:
+        calls.append(1)
+        assert go_on.wait(20)
+        return len(calls)
+
+    question = SharedQuestion(answer_slowly, 10.0, 5.0, lambda: now)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             question.ask(0.01)
-    function.go_on.set()
+    go_on.set()
     assert question.ask(20.0) == 1
     now = 11.0
-    function.go_on.clear()
+    go_on.clear()
     assert [question.ask(0.01) for _ in range(3)] == [1, 1, 1]
-    assert function.calls == 2
-    function.go_on.set()
+    assert len(calls) == 2
+    go_on.set()
     wait_until(lambda: question.ask(20.0) == 2)
 
 
 def test_a_failure_is_remembered_for_its_own_time() -> None:
-    function, now = SlowFunction(), 0.0
-    function.error = ValueError("away")
-    function.go_on.set()
+    function, now = Mock(side_effect=ValueError("away")), 0.0
     question = SharedQuestion(function, 10.0, 5.0, lambda: now)
     for _ in range(20):
         with pytest.raises(ValueError, match="away"):
             question.ask(20.0)
-    assert function.calls == 1
-    now, function.error = 6.0, None
+    assert function.call_count == 1
+    now, function.side_effect = 6.0, [2]
     assert question.ask(20.0) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,17 +18,14 @@ class Watched:
     """A certificate and key, their served copies, and what the watch has done."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.now, self.reloads, self.log_levels = folder, 100.0, 0, list[str]()
-        self.files = certificate_files.write(folder)
-        certificates.install(certificates.read(*self.files), folder / "tls", self.files)
+        self.folder, self.now, self.reload, self.log = folder, 100.0, Mock(), Mock()
+        self.files, served = certificate_files.write(folder), folder / "tls"
+        certificates.install(certificates.read(*self.files), served, self.files)
+        self.watch = CertificateWatch(self.files, served, lambda: self.now, self.reload, self.log)
 
-        def reload() -> None:
-            self.reloads += 1
-
-        def log(level: str, _: str) -> None:
-            self.log_levels.append(level)
-
-        self.watch = CertificateWatch(self.files, folder / "tls", lambda: self.now, reload, log)
+    def done(self) -> tuple[int, list[str]]:
+        """Return how many times the certificate was reloaded, and the levels of the log's lines."""
+        return self.reload.call_count, [call.args[0] for call in self.log.call_args_list]
 
     def poll(self, times: int = 1) -> None:
         for _ in range(times):
@@ -50,7 +48,7 @@ def test_files_may_be_replaced_one_after_the_other(setup: Watched) -> None:
     setup.poll()
     key.replace(setup.files[1])
     setup.poll(3)
-    assert (setup.reloads, setup.log_levels) == (1, ["info"])
+    assert setup.done() == (1, ["info"])
 
 
 def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: Watched) -> None:
@@ -61,17 +59,15 @@ def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: Watche
         assert setup.served_certificate() == valid
         setup.files[0].write_bytes(valid)
         setup.poll(3)
-    assert (setup.reloads, setup.log_levels) == (0, ["warning", "warning"])
+    assert setup.done() == (0, ["warning", "warning"])
 
 
 def test_a_full_disk_delays_the_reload(setup: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> str:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full_disk = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     certificate_files.write(setup.folder)
     with monkeypatch.context() as patch:
-        patch.setattr(certificates, "install", fail)
+        patch.setattr(certificates, "install", full_disk)
         setup.poll(4)
-    assert (setup.reloads, setup.log_levels) == (0, ["warning"])
+    assert setup.done() == (0, ["warning"])
     setup.poll()
-    assert (setup.reloads, setup.served_certificate()) == (1, setup.files[0].read_bytes())
+    assert (setup.reload.call_count, setup.served_certificate()) == (1, setup.files[0].read_bytes())

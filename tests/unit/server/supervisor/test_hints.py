@@ -22,10 +22,11 @@ def box(tmp_path: Path) -> Box:
     (folder / "cat.png").write_bytes(b"png")
     (folder / "payload.json").write_text(json.dumps({"text": "it's a row"}))
     (folder / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
-    files = {"words": "payload.json", "cats": "cat.png", "long": "long.json"}
-    samples: dict[str, dict[str, str]] = {"bare": {}, "broken": {}}
-    for name, file in files.items():
-        samples[name] = {file if file == "cat.png" else "payload.json": str(folder / file)}
+    samples = {"bare": {}, "broken": {}, "words": {"payload.json": str(folder / "payload.json")}}
+    samples |= {
+        "cats": {"cat.png": str(folder / "cat.png")},
+        "long": {"payload.json": str(folder / "long.json")},
+    }
     kinds = {"words": "text/plain", "cats": "image/png", "long": "audio/wav"}
     row: dict[str, object] = {"client": "X", "description": "", "models": [], "load_error": None}
     rows = [
@@ -33,9 +34,8 @@ def box(tmp_path: Path) -> Box:
         for name in samples
     ]
     box = Box("1", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)
-    box.clients_file.write_text(
-        json.dumps([*rows, {**rows[0], "name": "broken", "load_error": "SyntaxError"}])
-    )
+    broken = {**rows[0], "name": "broken", "load_error": "SyntaxError"}
+    box.clients_file.write_text(json.dumps([*rows, broken]))
     box.samples_file.write_text(json.dumps(samples))
     return box
 
