@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import fields
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -77,15 +78,10 @@ def test_a_user_without_a_home_has_a_cache(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "triton-server"))
     assert user_cache() == tmp_path / "home" / "triton-server" / ".cache"
-    refused: list[Path] = []
-
-    def access(path: Path, _: int) -> bool:
-        refused.append(path)
-        return False
-
+    access = Mock(return_value=False)
     monkeypatch.setattr("os.access", access)  # the tests may run as root, who may write everywhere
     assert user_cache() == Path(tempfile.gettempdir()) / ".cache"
-    assert refused == [tmp_path]
+    assert [call.args[0] for call in access.call_args_list] == [tmp_path]
 
 
 CACHE = {"TRIREME_RESPONSE_CACHE_MB": "8"}
@@ -107,12 +103,8 @@ def test_a_response_cache_that_could_answer_wrongly_is_refused(environment: dict
 
 
 def test_an_empty_value_counts_as_not_set_and_folders_are_separated_by_colons() -> None:
-    environment = {
-        "SAGEMAKER_BIND_TO_PORT": "",
-        "SAGEMAKER_MODEL_SERVER_WORKERS": "",
-        "TRIREME_CLIENTS": "/a:/b",
-    }
-    settings = Settings.read(environment)
+    empty = dict.fromkeys(("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_MODEL_SERVER_WORKERS"), "")
+    settings = Settings.read({**empty, "TRIREME_CLIENTS": "/a:/b"})
     assert (settings.port, settings.worker_count) == (8080, cores())
     assert settings.clients == (Path("/a"), Path("/b"))
 

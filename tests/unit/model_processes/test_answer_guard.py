@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from sm.model_processes.hang_watch import HangWatch
 from sm.model_processes.python_models import PythonModels, Reach
 from sm.model_processes.reports import Report
 from sm.run_state import Box
+from tests.support.boxes import wait_until
 from tests.support.series import value
 
 
@@ -63,12 +65,12 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(guard:
     ticket, neighbour = guard.admit("resnet"), guard.admit("echo")
     reports: list[Report] = []
 
-    def decide(report: Report) -> bool:
+    def send(report: Report) -> bool:
         reports.append(report)
         threading.Timer(0.05, decide_as_supervisor, (guard.shared, report)).start()
         return True
 
-    other = AnswerGuard(guard.shared, send=decide)
+    other = AnswerGuard(guard.shared, send=send)
     other.report_stall(other.admit("resnet"), "resnet_0_0")
     # It has waited for the decision, which says that the process had died by itself.
     assert guard.shared.crashed("resnet", 0)
@@ -92,14 +94,14 @@ def test_a_model_without_a_process_is_refused_until_it_is_back(guard: AnswerGuar
 
 
 def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:
-    guard = AnswerGuard(shared, lambda model: ("first", "first_more", "second"))
-    guard.report_stall(guard.admit("all"), "first_more_0_0")
     models = ("first", "first_more", "second")
+    guard = AnswerGuard(shared, lambda model: models)
+    guard.report_stall(guard.admit("all"), "first_more_0_0")
     assert [model for model in models if shared.refusal(model) == REPORTED] == ["first_more"]
     # Without a name it may be any.
     decide_as_supervisor(shared, Report("first_more", 0))
     guard.report_stall(guard.admit("all"), "")
-    assert all(map(shared.refusal, ("first", "first_more", "second")))
+    assert all(map(shared.refusal, models))
 
 
 def test_after_a_standstill_an_answer_waits_for_what_triton_says(guard: AnswerGuard) -> None:
@@ -167,13 +169,7 @@ def test_a_model_hangs_since_the_first_of_its_requests_began(
 ) -> None:
     model_timeout_s = 1000.0
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, model_timeout=model_timeout_s)
-    reported, done = [], threading.Event()
-
-    def report(model: str, number: int, reason: str) -> bool:
-        reported.append((model, number))
-        done.set()
-        return True
-
+    report = Mock(return_value=True)
     monkeypatch.setattr(hang_watch, "triton_pid", lambda _: os.getpid())
     # It has ended nothing since.
     models = PythonModels(box)
@@ -185,5 +181,5 @@ def test_a_model_hangs_since_the_first_of_its_requests_began(
     ticket = AnswerGuard(shared).admit("resnet")
     watch.add(ticket, "resnet", impatient, streamed=False)
     watch.add(ticket, "resnet", patient, streamed=False)
-    assert done.wait(10)
-    assert reported == [("resnet", 0)]
+    wait_until(lambda: report.called, description="the report")
+    assert [call.args[:2] for call in report.call_args_list] == [("resnet", 0)]
