@@ -263,9 +263,8 @@ def test_a_body_that_is_no_plain_array_is_refused(name: str) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_damaged_body_is_the_array_that_numpy_reads_or_refused_and_takes_no_memory(body: bytes) -> None:
     array = None
-    for _ in range(
-        2
-    ):  # once in many thousand new names the interpreter enlarges its table of names by megabytes
+    # Once in many thousand new names the interpreter enlarges its table of names by megabytes.
+    for _ in range(2):
         with measured() as peak, suppress(BadInput):
             array = read_npy(body)
     assert peak.bytes < 2 * MIB

@@ -58,6 +58,7 @@ def test_two_clients_may_have_modules_of_the_same_name(tmp_path: Path, text: str
 BROKEN = [
     ("import nothing_of_this_name\n", "line 1: ModuleNotFoundError"),
     ("x = 1\ny = x +\n", "line 2: SyntaxError"),
+    ("raise SystemExit(3)\n", "line 1: SystemExit"),
     ("x = 1\n", "sm.client.base.Client"),
     ("from sm.client.base import Client\nclass Half(Client):\n    pass\n", "inference"),
     ("from sm.client import TensorClient\nclass T(TensorClient):\n    pass\n", "postprocess"),

@@ -64,6 +64,8 @@ def test_what_a_machine_gets_and_the_start_says(
     # Twice the same: a box starts programs that start others.
     for paths in ("/usr/local/nvidia/lib", f"{tmp_path}:/usr/local/nvidia/lib"):
         assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
+    # An empty folder in a path would be the working directory.
+    assert not found.variables({}).get("LD_LIBRARY_PATH", "").endswith(":")
     line = found.describe()
     assert line and line[0] == level and driver in line[1]
 

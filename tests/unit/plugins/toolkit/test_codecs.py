@@ -116,10 +116,17 @@ def test_a_body_is_refused_before_much_memory_is_used(name: str, monkeypatch: py
         tracemalloc.stop()
 
 
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
 @pytest.mark.parametrize("content_type", [JSON, CSV, JSON_LINES, NPZ])
 @given(
     st.binary()
     | st.text().map(str.encode)
+    | JSON_VALUES.map(json.dumps).map(str.encode)
     | st.text(alphabet="0123456789:.,-eE#\n\r\t \"'[]{}qidaü\0\x85\u2028").map(str.encode)
 )
 @example(b"[" * 5000)

@@ -259,7 +259,7 @@ def test_after_a_failed_start_the_children_are_killed() -> None:
 def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
     box = PlayedBox().advance().become_ready(CONTROL)
     box.has_oom_kill = True
-    assert box.advance(4).logged == box.advance(1).logged
+    assert not any("memory" in line for line in box.advance(4).logged)
     box.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
     assert box.advance(0.2).reason.startswith(box.failures[TRITON].removesuffix("."))
     assert "memory" in box.reason

@@ -57,7 +57,7 @@ def test_a_stream_with_the_same_inputs_is_replayed_and_a_call_recorded_separatel
     assert recording.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}
 
 
-# tests/integration/check/test_faults.py has a client that leaks.
+# tests/integration/check/test_check_client.py has a client that leaks.
 def test_a_cache_with_a_few_keys_is_no_leak() -> None:
     kept: dict[int, list[int]] = {}
     folder, calls = Path(__file__).parent, WARM_UP_CALLS + 100
