@@ -45,7 +45,6 @@ def test_calls_that_began_during_a_reload_belong_to_no_later_generation(supervis
     """They went to the processes before: a late report about those must not end the new ones."""
     supervisor.take_out("echo", now())
     during = supervisor.number("echo")
-    supervisor.refuse("echo")
     assert supervisor.admit("echo", supervisor.out_since("echo"))
     assert not supervisor.report("echo", during)
     assert supervisor.out_since("echo") == 0.0
@@ -54,11 +53,9 @@ def test_calls_that_began_during_a_reload_belong_to_no_later_generation(supervis
 def test_only_the_end_of_a_process_that_serves_takes_a_model_out(supervisor: SharedGeneration) -> None:
     old = now()
     assert supervisor.take_out("echo", old)
-    # The other process of the same load.
-    assert not supervisor.take_out("echo", old)
+    assert not supervisor.take_out("echo", old), "the other process of the same load"
     assert supervisor.admit("echo", supervisor.out_since("echo"))
-    # What is left of the load before.
-    assert not supervisor.take_out("echo", old)
+    assert not supervisor.take_out("echo", old), "what is left of the load before"
     assert supervisor.out_since("echo") == 0.0
     wait_until(lambda: supervisor.take_out("echo", now()))
 
