@@ -27,7 +27,7 @@ LOAD_TIMEOUT_S = 360
 FORBIDDEN_URLS = ["/dev/shm", "/proc/self", "/sys/kernel", "/etc", "/", "relative/model", ""]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def require_model_list(container: Container) -> None:
     """The container has the list of models, in the platform's form."""
     response = container.request("GET", "/models")

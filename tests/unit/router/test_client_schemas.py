@@ -70,15 +70,6 @@ def test_the_schemas_of_payload_parameters_and_result_come_from_the_types(tmp_pa
     assert result == {"type": "object", "additionalProperties": {"type": "integer"}}
 
 
-def test_samples_become_examples_unless_they_are_large(tmp_path: Path) -> None:
-    (tmp_path / "sample").mkdir()
-    (tmp_path / "sample" / "payload.json").write_text('{"text": "a"}')
-    (tmp_path / "sample" / "golden.json").write_text(json.dumps("a" * MAX_EXAMPLE_BYTES))
-    schemas = describe_client(make_client(WordCounter, tmp_path))["schemas"]
-    assert schemas["words.Request"]["examples"] == [{"modelname": "words", "payload": {"text": "a"}}]
-    assert "examples" not in schemas["words.Answer"]
-
-
 class ClientWithBoxes(WordCounter):
     result = Boxes(items="objects", relative=True, parameters={"format": "boxes"})
     samples = ("street.jpg", "../secret.txt", "link.jpg", "absent.jpg", "large.jpg")
@@ -98,16 +89,19 @@ def test_the_document_is_valid_for_any_types_of_clients_and_names_the_kind_of_a_
     assert (described["items"], described["relative"], described["box"]) == ("objects", True, "box")
 
 
-def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path: Path) -> None:
-    sample_folder = tmp_path / "sample"
-    sample_folder.mkdir()
+def test_samples_are_examples_and_listed_files_of_the_folder_that_are_not_too_large(tmp_path: Path) -> None:
+    folder = tmp_path / "sample"
+    folder.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     for name in ("payload.json", "street.jpg", "unlisted.jpg"):
-        (sample_folder / name).write_text("{}")
-    (sample_folder / "link.jpg").symlink_to(tmp_path / "secret.txt")
-    (sample_folder / "large.jpg").write_bytes(bytes(MAX_SAMPLE_BYTES + 1))
+        (folder / name).write_text('{"text": "a"}')
+    (folder / "golden.json").write_text(json.dumps("a" * MAX_EXAMPLE_BYTES))
+    (folder / "link.jpg").symlink_to(tmp_path / "secret.txt")
+    (folder / "large.jpg").write_bytes(bytes(MAX_SAMPLE_BYTES + 1))
     schemas = describe_client(make_client(ClientWithBoxes, tmp_path))["schemas"]
     assert schemas["words.Request"]["x-samples"] == ["payload.json", "street.jpg"]
+    assert schemas["words.Request"]["examples"] == [{"modelname": "words", "payload": {"text": "a"}}]
+    assert "examples" not in schemas["words.Answer"]
 
 
 def test_every_schema_has_a_title_of_its_own(tmp_path: Path) -> None:

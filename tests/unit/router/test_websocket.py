@@ -107,20 +107,20 @@ http://127.0.0.1:3000
 """
 
 
+NAMELESS = ("http://", "http://a b", "http://null")
+
+
 @pytest.mark.parametrize(
-    "origin", [*OTHERS.split(), "", f"{OWN} http://evil.example", f"{OWN}\n", f"\n{OWN}"]
+    ("origin", "own"),
+    [
+        *((origin, OWN) for origin in OTHERS.split()),
+        *((origin, OWN) for origin in ("", f"{OWN} http://evil.example", f"{OWN}\n", f"\n{OWN}")),
+        *((origin, own) for origin in ("http://evil.example", "null") for own in NAMELESS),
+    ],
 )
-def test_pages_of_any_other_origin_may_not(origin: str) -> None:
+def test_pages_of_any_other_origin_may_not(origin: str, own: str) -> None:
     with pytest.raises(Forbidden):
-        check_origin(origin, OWN, LISTED)
-
-
-def test_pages_of_other_hosts_are_not_those_of_a_box_without_a_name() -> None:
-    for own in ("http://", "http://a b", "http://null"):
-        with pytest.raises(Forbidden):
-            check_origin("http://evil.example", own, ())
-        with pytest.raises(Forbidden):
-            check_origin("null", own, ())
+        check_origin(origin, own, LISTED)
 
 
 @pytest.mark.parametrize("caller", [0.1], indirect=True)
