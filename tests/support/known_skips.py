@@ -22,7 +22,6 @@ KNOWN_SKIPS = {
     "no Podman here": "CI machines without a container host",
     "there is no localhost/lab/tritonserver": "machines that cannot make a stand-in for NVIDIA's image",
     "there is no localhost/debian-arm64": "machines that do not emulate arm64",
-    "no base image here": "CI machines without a container host",
     "not there: ": "tests/contract on a container of others; our own boxes must have every row",
     "could not be asked: ": "the same, where the container does not say enough of itself",
     "this machine makes no network of its own": "CI machines that forbid network namespaces",

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.container.hostile import HOSTILE
-from tests.support.box_fixture import boxes
 from tests.support.containers import (
     CLIENT_SOURCE,
     Container,
@@ -23,7 +22,7 @@ from tests.support.containers import (
 from tests.support.demo_box import cat, demo
 from tests.support.wheels import write_wheel
 
-__all__ = ["boxes", "cat", "demo", "image"]
+__all__ = ["cat", "demo", "image"]
 
 TEAM, GPU = "localhost/trireme-test:team", "localhost/trireme-test:gpu"
 #: NVIDIA's users, folders, Python packages, environment and entry point, without CUDA, TensorRT and a GPU.

@@ -1,4 +1,4 @@
-"""docs/run/image.md: its commands work as written, and the answers are those of ``make serve``."""
+"""docs/run/image.md: its commands work as written, and the answers are the golden ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.box_fixture import Boxes
 from tests.support.boxes import free_port
 from tests.support.containers import PAGE, Container, podman
-from tests.support.load import dispatch_body
+from tests.support.sm_command import run_sm
 
 BUILD, RUN = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0].splitlines()
 LOCKED_BLOCK = re.findall(r"```sh\n(.*?)```", PAGE.partition("## Locked down")[2], re.S)[0]
@@ -54,34 +53,19 @@ def run_from_page(command: str, image: str, demo: Path) -> Iterator[Container]:
         podman("rm", "--force", "--ignore", "--time", "0", box.id)
 
 
-def test_the_image_answers_as_make_serve_does_and_sends_tensors_through_shared_memory(
-    boxes: Boxes, image: str, demo: Path, cat: bytes
+def test_the_image_gives_the_clients_golden_answers_and_sends_tensors_through_shared_memory(
+    image: str, demo: Path
 ) -> None:
     # The tests' image was built by the first command, under another name.
     assert BUILD == "make image"
-    street = (demo.parents[1] / "pictures" / "bus.jpg").read_bytes()
-    requests = [
-        (cat, "image/png", "resnet"),
-        (street, "image/jpeg", "resnet"),
-        (street, "image/jpeg", "yolov5"),
-        (cat, "image/png", "yolov5"),
-        (dispatch_body("bert_base", {"text": "The world has [MASK] people."}), "application/json", ""),
-        (b"no picture", "image/png", "resnet"),
-    ]
-    with boxes.own(demo) as box, run_from_page(RUN, image, demo) as container:
-        for body, content_type, model in requests:
-            options = {"params": {"modelname": model}} if model else {}
-            here, there = box.send(body, content_type, **options), container.send(body, content_type, model)
-            assert (there.status_code, there.headers["Content-Type"]) == (
-                here.status_code,
-                here.headers["Content-Type"],
-            )
-            if here.ok:
-                assert there.json() | {"id": ""} == here.json() | {"id": ""}
-            else:
-                assert there.json()["code"] == here.json()["code"]
+    with run_from_page(RUN, image, demo) as container:
+        tested = run_sm("test", "--url", container.url)
+        rows = [line.split()[:2] for line in tested.stdout.splitlines()]
+        assert rows == [["bert_base", "equal"], ["resnet", "equal"], ["yolov5", "equal"]], tested.stderr
         # The command gives it a gigabyte. The two words of a text are too small for it.
-        assert container.transports() == {"shared_memory": 4.0, "grpc": 1.0}
+        assert container.transports() == {"shared_memory": 2.0, "grpc": 1.0}
+        refused = container.send(b"no picture", "image/png", "resnet")
+        assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
 
 
 def test_a_number_that_is_not_roots_is_the_images_user(image: str) -> None:
