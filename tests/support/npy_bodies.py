@@ -9,24 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-DTYPES = (
-    *(
-        "|b1",
-        "<f2",
-        ">f4",
-        "<f8",
-        "|u1",
-        "|i1",
-        "<i4",
-        ">i8",
-        "<u8",
-        "<c8",
-        "<U2",
-        "|S3",
-        "<M8[D]",
-        "<m8[ns]",
-    ),
-)
+DTYPES = ("|b1", "<f2", ">f4", "<f8", "|u1", "|i1", "<i4", ">i8", "<u8", "<c8", "<U2", "|S3", "<M8[D]", "<m8[ns]")  # fmt: skip
 #: Arrays of any plain values, also of rows with fields, of up to 4 dimensions, also empty.
 ARRAYS: st.SearchStrategy[NDArray[Any]] = st.builds(
     lambda dtype, shape: np.resize(

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,81 +69,63 @@ EXECUTE_DECOUPLED = """
 """
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model of Triton's python backend.
-
-    Attributes:
-        answer: The body of a function of ``request`` that returns the outputs by name.
-        inputs: Datatype and shape of each input.
-        outputs: Datatype and shape of each output.
-        max_batch_size: 0: no batching.
-        head: The source before that function.
-    """
-
-    answer: str
-    inputs: dict[str, tuple[str, list[int]]]
-    outputs: dict[str, tuple[str, list[int]]]
-    max_batch_size: int = 0
-    head: str = HEAD
-
-    def write(self, folder: Path) -> None:
-        (folder / "1").mkdir(parents=True)
-        (folder / "config.pbtxt").write_text(self.config())
-        body = "\n".join(f"        {line}" for line in self.answer.strip().splitlines())
-        answer = f"    def answer(self, request):\n{body}\n"
-        (folder / "1" / "model.py").write_text(f"{self.head}\n{answer}{self.execute()}")
-
-    def execute(self) -> str:
-        return EXECUTE
-
-    def config(self) -> str:
-        def listed(tensors: dict[str, tuple[str, list[int]]]) -> str:
-            return ", ".join(
-                f'{{name: "{name}", data_type: TYPE_{kind}, dims: {json.dumps(dims)}}}'
-                for name, (kind, dims) in tensors.items()
-            )
-
-        return (
-            f'backend: "python"\nmax_batch_size: {self.max_batch_size}\n'
-            f"input [{listed(self.inputs)}]\noutput [{listed(self.outputs)}]\n"
-            + ("dynamic_batching {}\n" if self.max_batch_size else "")
-        )
-
-
-@dataclass(frozen=True)
-class DecoupledModel(Model):
-    """A decoupled model: ``answer`` yields any number of outputs or of responses."""
-
-    def execute(self) -> str:
-        return EXECUTE_DECOUPLED
-
-    def config(self) -> str:
-        return super().config() + "model_transaction_policy {decoupled: true}\n"
-
-
-@dataclass(frozen=True)
-class StubbornModel(DecoupledModel):
-    """A decoupled model that goes on after its request was cancelled."""
-
-    def execute(self) -> str:
-        return EXECUTE_DECOUPLED.replace("if sender.is_cancelled():", "if False:")
-
-
-@dataclass(frozen=True)
-class ParallelModel(DecoupledModel):
-    """A decoupled model that answers each request in a thread of its own."""
-
-    def execute(self) -> str:
-        answer_one = EXECUTE_DECOUPLED.replace(
-            "def execute(self, requests)", "def answer_all(self, requests)"
-        )
-        return f"""{answer_one}
+#: Goes on after its request was cancelled.
+EXECUTE_STUBBORN = EXECUTE_DECOUPLED.replace("if sender.is_cancelled():", "if False:")
+#: Answers each request in a thread of its own.
+EXECUTE_PARALLEL = f"""{EXECUTE_DECOUPLED.replace("def execute(", "def answer_all(")}
     def execute(self, requests):
         import threading
         for request in requests:
             threading.Thread(target=self.answer_all, args=([request],)).start()
 """
+Tensors = dict[str, tuple[str, list[int]]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of Triton's python backend.
+
+    Attributes:
+        answer: The body of a function of ``request`` that returns the outputs by name; of a decoupled model it
+            yields any number of outputs or of responses.
+        inputs: Datatype and shape of each input.
+        outputs: Datatype and shape of each output.
+        max_batch_size: 0: no batching.
+        head: The source before that function.
+        execute: The source of ``execute``, which calls it.
+    """
+
+    answer: str
+    inputs: Tensors
+    outputs: Tensors
+    max_batch_size: int = 0
+    head: str = HEAD
+    execute: str = EXECUTE
+    decoupled: bool = False
+
+    def write(self, folder: Path) -> None:
+        (folder / "1").mkdir(parents=True)
+        (folder / "config.pbtxt").write_text(self.config())
+        body = "\n".join(f"        {line}" for line in self.answer.strip().splitlines())
+        source = f"{self.head}\n    def answer(self, request):\n{body}\n{self.execute}"
+        (folder / "1" / "model.py").write_text(source)
+
+    def config(self) -> str:
+        def listed(tensors: Tensors) -> str:
+            rows = [(name, kind, json.dumps(dims)) for name, (kind, dims) in tensors.items()]
+            return ", ".join('{{name: "{}", data_type: TYPE_{}, dims: {}}}'.format(*row) for row in rows)
+
+        return (
+            f'backend: "python"\nmax_batch_size: {self.max_batch_size}\n'
+            f"input [{listed(self.inputs)}]\noutput [{listed(self.outputs)}]\n"
+            + ("dynamic_batching {}\n" if self.max_batch_size else "")
+            + ("model_transaction_policy {decoupled: true}\n" if self.decoupled else "")
+        )
+
+
+DecoupledModel = partial(Model, execute=EXECUTE_DECOUPLED, decoupled=True)
+StubbornModel = partial(Model, execute=EXECUTE_STUBBORN, decoupled=True)
+ParallelModel = partial(Model, execute=EXECUTE_PARALLEL, decoupled=True)
 
 
 #: Yields texts of ``size`` bytes for ``seconds``, as fast as it can.
@@ -181,16 +164,18 @@ for number in range(int(tensor(request, "count")[0])):
     yield {"number": np.array([number])}
 """
 
+NUMBERS: tuple[Tensors, Tensors] = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
+STREAMED: tuple[Tensors, Tensors] = (
+    {"size": ("INT64", [1]), "seconds": ("FP32", [1])},
+    {"text": ("STRING", [1])},
+)
 MODELS: dict[str, Model] = {
-    "echo": Model(
-        'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8
-    ),
+    "echo": Model('return {"y": tensor(request, "x")}', *NUMBERS, max_batch_size=8),
     # Takes as many megabytes of memory as the request asks for.
     "greedy": Model(
         'held = b"x" * (int(tensor(request, "x")[0, 0]) * 2**20)\n'
         'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
-        {"x": ("FP32", [-1])},
-        {"y": ("FP32", [-1])},
+        *NUMBERS,
         max_batch_size=8,
     ),
     "fixed": Model(
@@ -211,18 +196,14 @@ MODELS: dict[str, Model] = {
     "counts": DecoupledModel(
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
     ),
-    "torrent": DecoupledModel(
-        TORRENT, {"size": ("INT64", [1]), "seconds": ("FP32", [1])}, {"text": ("STRING", [1])}
-    ),
-    "stubborn": StubbornModel(
-        TORRENT, {"size": ("INT64", [1]), "seconds": ("FP32", [1])}, {"text": ("STRING", [1])}
-    ),
+    "torrent": DecoupledModel(TORRENT, *STREAMED),
+    "stubborn": StubbornModel(TORRENT, *STREAMED),
     "refuses": DecoupledModel(
         'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',
         {"x": ("FP32", [1])},
         {"y": ("FP32", [1])},
     ),
-    "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
+    "raises": Model('raise ValueError("no such luck")', *NUMBERS),
     "identity": Model(
         'return {"y": np.array([request.request_id()], dtype=object)}',
         {"x": ("FP32", [1])},

@@ -51,11 +51,6 @@ def frame(
     return head + b"\x5a" * 4 + payload.translate(bytes(byte ^ 0x5A for byte in range(256)))
 
 
-def close_frame(code: int, reason: bytes = b"") -> bytes:
-    """Encode a caller's close frame."""
-    return frame(CLOSE, struct.pack("!H", code) + reason)
-
-
 def fragments(opcode: int, *parts: bytes) -> list[bytes]:
     """Encode one message in several frames."""
     last = len(parts) - 1
@@ -98,7 +93,7 @@ def close_code(payload: bytes) -> int:
 
 HELLO = (TEXT, b"Hello")
 HELLO_FRAME = frame(TEXT, b"Hello")
-END = close_frame(NORMAL)
+END = frame(CLOSE, struct.pack("!H", NORMAL))
 #: Codes that a caller may close with, and those that it may not.
 VALID_CODES = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999)
 INVALID_CODES = (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535)
@@ -117,18 +112,21 @@ INVALID_TEXTS = tuple(bytes.fromhex(text) for text in INVALID_IN_HEX.split())
 
 
 def _cases() -> Iterator[Case]:
+    def answered(name: str, *sent: bytes, replies: Sequence[Frame] = (), close: int = NORMAL) -> Case:
+        return Case(name, [*sent, END], replies, close)
+
     for opcode, byte in ((TEXT, b"*"), (BINARY, b"\xfe")):
         for size in (0, 125, 126, 127, 128, 65535, 65536):
             message = opcode, byte * size
-            yield Case(f"1 message {opcode} of {size}", [frame(*message), END], [message], NORMAL)
+            yield answered(f"1 message {opcode} of {size}", frame(*message), replies=[message])
     for payload in (b"", b"Hello", b"\x00\xff\xfe\xfd", b"\xfe" * 125):
-        yield Case(f"2 ping of {len(payload)}", [frame(PING, payload), END], [(PONG, payload)], NORMAL)
-        yield Case(f"2 pong of {len(payload)}", [frame(PONG, payload), END], [], NORMAL)
+        yield answered(f"2 ping of {len(payload)}", frame(PING, payload), replies=[(PONG, payload)])
+        yield answered(f"2 pong of {len(payload)}", frame(PONG, payload))
     pings = [b"payload-%d" % number for number in range(10)]
-    sent = [*(frame(PING, ping) for ping in pings), END]
-    yield Case("2 ten pings", sent, [(PONG, ping) for ping in pings], NORMAL)
-    for name, opcode in (("ping", PING), ("pong", PONG)):
-        yield Case(f"2 {name} too long", [frame(opcode, b"\xfe" * 126, size_of=2)])
+    pongs = [(PONG, ping) for ping in pings]
+    yield answered("2 ten pings", *(frame(PING, ping) for ping in pings), replies=pongs)
+    for opcode in (PING, PONG):
+        yield Case(f"2 control frame {opcode} too long", [frame(opcode, b"\xfe" * 126, size_of=2)])
     for rsv, opcode in ((1, TEXT), (2, TEXT), (3, TEXT), (4, TEXT), (5, BINARY), (6, PING), (7, CLOSE)):
         yield Case(f"3 rsv {rsv}", [frame(opcode, b"\x03\xe8", rsv=rsv), frame(PING)])
     yield Case("3 rsv after a message", [HELLO_FRAME, frame(TEXT, b"Hello", rsv=4)], [HELLO])
@@ -139,48 +137,45 @@ def _cases() -> Iterator[Case]:
     yield Case("4 unmasked after a message", [HELLO_FRAME, frame(PING, masked=False)], [HELLO])
     for opcode in (PING, PONG, CLOSE):
         yield Case(f"5 control frame {opcode} in parts", fragments(opcode, b"fragment1", b"fragment2"))
-    yield Case("5 two fragments", [*fragments(TEXT, b"Hel", b"lo"), END], [HELLO], NORMAL)
-    mixed = [frame(TEXT, b"Hel", fin=False), frame(PING, b"p"), frame(CONTINUATION, b"lo"), END]
-    yield Case("5 ping between fragments", mixed, [(PONG, b"p"), HELLO], NORMAL)
+    start, end = fragments(TEXT, b"Hel", b"lo")
+    yield answered("5 two fragments", start, end, replies=[HELLO])
+    yield answered("5 ping between fragments", start, frame(PING), end, replies=[(PONG, b""), HELLO])
     for fin in (True, False):
-        yield Case(f"5 continuation of nothing {fin}", [frame(CONTINUATION, b"x", fin=fin), HELLO_FRAME])
-        after = [*fragments(TEXT, b"Hel", b"lo"), frame(CONTINUATION, b"x", fin=fin)]
-        yield Case(f"5 continuation after an end {fin}", after, [HELLO])
+        alone = frame(CONTINUATION, b"x", fin=fin)
+        yield Case(f"5 continuation of nothing {fin}", [alone, HELLO_FRAME])
+        yield Case(f"5 continuation after an end {fin}", [start, end, alone], [HELLO])
     for opcode in (TEXT, BINARY):
-        sent = [frame(opcode, b"a", fin=False), frame(opcode, b"b")]
-        yield Case(f"5 message {opcode} within a message", sent)
+        yield Case(f"5 message {opcode} within a message", [start, frame(opcode, b"b")])
     one, two, three, four, five = fragments(TEXT, b"1", b"2", b"3", b"4", b"5")
-    sent = [one, two, frame(PING, b"pongme"), three, four, frame(PING, b"again"), five, END]
+    sent = one, two, frame(PING, b"pongme"), three, four, frame(PING, b"again"), five
     replies = [(PONG, b"pongme"), (PONG, b"again"), (TEXT, b"12345")]
-    yield Case("5 five fragments and two pings", sent, replies, NORMAL)
-    yield Case("6 empty fragments", [*fragments(TEXT, b"", b"", b""), END], [(TEXT, b"")], NORMAL)
-    yield Case("6 one fragment not empty", [*fragments(TEXT, b"", b"Hello", b""), END], [HELLO], NORMAL)
+    yield answered("5 five fragments and two pings", *sent, replies=replies)
+    yield answered("6 empty fragments", *fragments(TEXT, b"", b"", b""), replies=[(TEXT, b"")])
+    yield answered("6 one fragment not empty", *fragments(TEXT, b"", b"Hello", b""), replies=[HELLO])
     single = [KOSME[at : at + 1] for at in range(len(KOSME))]
-    yield Case("6 characters cut by fragments", [*fragments(TEXT, *single), END], [(TEXT, KOSME)], NORMAL)
-    for number, text in enumerate(VALID_TEXTS):
-        yield Case(f"6 valid text {number}", [frame(TEXT, text), END], [(TEXT, text)], NORMAL)
-    for number, text in enumerate(INVALID_TEXTS):
-        yield Case(f"6 invalid text {number}", [frame(TEXT, text)], [], INVALID_TEXT)
-        yield Case(f"6 invalid text {number}, not ended", [frame(TEXT, text + b"\xff", fin=False)], [], 1007)
-        yield Case(f"6 bytes {number} in a binary message", [frame(BINARY, text), END], [(2, text)], NORMAL)
-    yield Case("7 two closes", [END, END], [], NORMAL)
-    yield Case("7 ping after the close", [END, frame(PING)], [], NORMAL)
-    yield Case("7 message after the close", [END, HELLO_FRAME], [], NORMAL)
-    yield Case("7 close within a message", [frame(TEXT, b"Hel", fin=False), END], [], NORMAL)
-    yield Case("7 close without code", [frame(CLOSE)], [], NO_STATUS)
-    yield Case("7 close of one byte", [frame(CLOSE, b"a")])
-    yield Case("7 close with a reason", [close_frame(NORMAL, b"Hello World!")], [], NORMAL)
-    yield Case("7 close of 125 bytes", [close_frame(NORMAL, b"*" * 123)], [], NORMAL)
-    yield Case("7 close of 126 bytes", [frame(CLOSE, b"\x03\xe8" + b"*" * 124, size_of=2)])
-    yield Case("7 close with an invalid reason", [close_frame(NORMAL, INVALID_TEXTS[0])], [], INVALID_TEXT)
-    for code in VALID_CODES:
-        yield Case(f"7 close with {code}", [close_frame(code)], [], code)
-    for code in INVALID_CODES:
-        yield Case(f"7 close with {code}", [close_frame(code)])
+    yield answered("6 characters cut by fragments", *fragments(TEXT, *single), replies=[(TEXT, KOSME)])
+    for text in VALID_TEXTS:
+        yield answered(f"6 valid text {text.hex()}", frame(TEXT, text), replies=[(TEXT, text)])
+    for text in INVALID_TEXTS:
+        hexed = text.hex()
+        yield Case(f"6 invalid text {hexed}", [frame(TEXT, text)], close=INVALID_TEXT)
+        yield Case(f"6 unended {hexed}", [frame(TEXT, text + b"\xff", fin=False)], close=INVALID_TEXT)
+        yield answered(f"6 binary message {hexed}", frame(BINARY, text), replies=[(BINARY, text)])
+    for name, second in {"close": END, "ping": frame(PING), "message": HELLO_FRAME}.items():
+        yield Case(f"7 {name} after the close", [END, second], close=NORMAL)
+    yield answered("7 close within a message", frame(TEXT, b"Hel", fin=False))
+    reasons = {b"": NO_STATUS, b"a": PROTOCOL_ERROR, b"\x03\xe8Hello World!": NORMAL}
+    reasons |= {b"\x03\xe8" + b"*" * 123: NORMAL, b"\x03\xe8" + INVALID_TEXTS[0]: INVALID_TEXT}
+    reasons |= {b"\x03\xe8" + b"*" * 124: PROTOCOL_ERROR}
+    reasons |= {struct.pack("!H", code): code for code in VALID_CODES}
+    reasons |= {struct.pack("!H", code): PROTOCOL_ERROR for code in INVALID_CODES}
+    for payload, code in reasons.items():
+        yield Case(
+            f"7 close with {payload[:20]!r}, {len(payload)} bytes", [frame(CLOSE, payload)], close=code
+        )
     for opcode in (TEXT, BINARY):
-        payload = b"*" * 2**18
-        sent = [*fragments(opcode, *(payload[at : at + 1300] for at in range(0, 2**18, 1300))), END]
-        yield Case(f"9 message {opcode} in 1300 bytes each", sent, [(opcode, payload)], NORMAL)
+        parts = [b"*" * 1300] * 200
+        yield answered(f"9 message {opcode}", *fragments(opcode, *parts), replies=[(opcode, b"".join(parts))])
     # RFC 6455, 5.2: the fewest bytes for a length, and no sign bit.
     yield Case("rfc length of 2 bytes", [frame(TEXT, b"Hello", size_of=2)])
     yield Case("rfc length of 8 bytes", [frame(TEXT, b"*" * 200, size_of=8)])

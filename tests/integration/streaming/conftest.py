@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox
 from tests.support.tritons import MODELS, ParallelModel
 
 #: With a negative rest, waits for ever after its first part.
@@ -59,9 +59,10 @@ def either_box(request: pytest.FixtureRequest) -> RunningBox:
 @pytest.fixture
 def late_box(boxes: Boxes) -> RunningBox:
     """A box whose streams may last longer than other answers, which have a second."""
+    numbers = (CLIENT_FOLDERS / "streaming" / "numbers" / "client.py").read_text()
     return boxes(
         {"parallel": PARALLEL, "counts": MODELS["counts"]},
-        ("parallel", "streaming", "box"),
+        ({"parallel/client.py": numbers.replace('"counts"', '"parallel"')}, "streaming", "box"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_MODEL_SERVER_TIMEOUT="1",
         SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sm.settings import PACKAGE
 from sm.triton.tensors import DTYPES
 from tests.support.onnx_graphs import write_graph
-from tests.support.tritons import HEAD, DecoupledModel, Model
+from tests.support.tritons import HEAD, Model
 from trireme_tools.prepare.cpu_repository import run_on_cpu
 
 #: The lines that a team adds to its own Python model. A negative ``x`` is answered with another request's token.
@@ -43,19 +44,14 @@ EXECUTE_DECOUPLED = """
 @dataclass(frozen=True)
 class TokenModel(Model):
     head: str = TOKEN_HEAD
+    execute: str = EXECUTE
 
     def write(self, folder: Path) -> None:
         super().write(folder)
         shutil.copy(PACKAGE / "triton" / "onnx_cpu" / "request_token.py", folder / "1")
 
-    def execute(self) -> str:
-        return EXECUTE
 
-
-@dataclass(frozen=True)
-class DecoupledTokenModel(TokenModel, DecoupledModel):
-    def execute(self) -> str:
-        return EXECUTE_DECOUPLED
+DecoupledTokenModel = partial(TokenModel, execute=EXECUTE_DECOUPLED, decoupled=True)
 
 
 @dataclass(frozen=True)

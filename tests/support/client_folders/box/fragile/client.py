@@ -1,7 +1,5 @@
 """A client that always raises an exception."""
 
-from __future__ import annotations
-
 from sm.client import Client, Payload
 
 

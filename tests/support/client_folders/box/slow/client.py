@@ -1,7 +1,5 @@
 """A client that sleeps as long as the payload says, to keep workers busy."""
 
-from __future__ import annotations
-
 import time
 
 from sm.client import Client, Payload

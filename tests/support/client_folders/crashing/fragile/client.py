@@ -1,7 +1,5 @@
 """A client that sends its records together to a model whose process dies at the number 13."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,3 @@
-"""A client that gives embeddings: each word is a token, whose id is its length."""
-
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

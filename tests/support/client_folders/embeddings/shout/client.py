@@ -1,7 +1,5 @@
 """A client that gives no embeddings."""
 
-from __future__ import annotations
-
 from sm.client import Client, TextPayload
 
 

@@ -1,7 +1,5 @@
 """A client that returns all responses of a decoupled model in one result."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sm.client import Client, Payload

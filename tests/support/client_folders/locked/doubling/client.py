@@ -1,7 +1,5 @@
 """A client whose tensors are large enough for shared memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sm.client import Payload, TensorClient, Tensors

@@ -1,7 +1,3 @@
-"""A client that answers with a file: a tone as a WAV, or other bytes."""
-
-from __future__ import annotations
-
 import io
 import wave
 from typing import Literal

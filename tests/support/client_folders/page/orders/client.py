@@ -1,7 +1,3 @@
-"""A client whose payload has fields of every kind, for the page's form."""
-
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field

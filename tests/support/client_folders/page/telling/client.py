@@ -1,7 +1,3 @@
-"""A client that answers word by word; a word that is the path of a file waits until the file exists."""
-
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,3 @@
-"""A client whose payload is any file."""
-
-from __future__ import annotations
-
 from pydantic import Field
 
 from sm.client import Base64Bytes, Client, Payload

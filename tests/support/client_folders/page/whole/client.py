@@ -1,7 +1,3 @@
-"""A client that accepts any content type, for which the page offers JSON and a file."""
-
-from __future__ import annotations
-
 from sm.client import Client
 from sm.client.payloads import BodyPayload
 

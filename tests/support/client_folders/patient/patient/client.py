@@ -1,7 +1,5 @@
 """A client that takes long: it sleeps, waits for Triton, or blocks while it holds the GIL."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from typing import Literal

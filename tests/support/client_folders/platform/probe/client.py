@@ -1,7 +1,5 @@
 """A client that returns its headers and its session, and sets both as the payload says."""
 
-from __future__ import annotations
-
 import os
 
 from sm.client import Client, Payload

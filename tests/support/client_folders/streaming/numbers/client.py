@@ -1,7 +1,5 @@
 """A client that streams one part for each response of a decoupled model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

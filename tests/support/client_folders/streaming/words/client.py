@@ -3,8 +3,6 @@
 A word that is the path of a file waits until the file is there.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A client that streams what a decoupled model gives, as fast as it comes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

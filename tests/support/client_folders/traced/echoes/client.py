@@ -1,7 +1,5 @@
 """A client that sends numbers through the model ``echo``; a negative first number raises an exception."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

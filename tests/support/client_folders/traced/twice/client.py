@@ -1,7 +1,5 @@
 """A client that calls a model twice, with a tracing span of its own in between."""
 
-from __future__ import annotations
-
 import numpy as np
 from opentelemetry import trace
 
