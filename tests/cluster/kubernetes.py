@@ -66,9 +66,7 @@ class Cluster:
     def kubectl(self, *words: str, stdin: str = "", check: bool = True, timeout_s: float = 300) -> str:
         """Run kubectl in the namespace, and return what it prints."""
         command = [self.kubectl_command, "--namespace", self.namespace, *words]
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
         assert done.returncode == 0 or not check, f"{shlex.join(command)}: {done.stderr}{done.stdout}"
         return done.stdout if check else done.stdout + done.stderr
 
@@ -82,7 +80,7 @@ class Cluster:
         """Run ``sm template`` for the cluster's image, and return what it prints."""
         words = ("template", name, "--image", self.image, *POD, *options)
         done = subprocess.run(
-            [sys.executable, "-m", "sm.cli", *words], cwd=HERE, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "sm.cli", *words], cwd=HERE, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -228,7 +226,5 @@ class Deployment:
 
 def cluster_tool(*words: str) -> None:
     """Run the program that loads images and stops nodes: TRIREME_CLUSTER_TOOL."""
-    done = subprocess.run(
-        [os.environ["TRIREME_CLUSTER_TOOL"], *words], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([os.environ["TRIREME_CLUSTER_TOOL"], *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -53,7 +53,7 @@ def build_flags() -> str:
 def make_image(*options: str, flags: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``make image`` with variables of make, and flags of the engine's build."""
     command = ["make", "image", "ENGINE=podman", f"BUILD_FLAGS={flags} {build_flags()}", *options]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True)
 
 
 def build_image(*options: str, flags: str = "") -> None:
@@ -139,7 +139,7 @@ class Container:
         return podman("inspect", "--format", f"{{{{.State.{name}}}}}", self.id)
 
     def logs(self) -> str:
-        completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
+        completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True)
         return completed.stdout + completed.stderr
 
     def records(self, level: str = "error") -> list[dict[str, Any]]:

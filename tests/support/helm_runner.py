@@ -35,7 +35,7 @@ def render_chart(helm: Path, chart: Path, name: str, values: dict[str, Any]) -> 
     """Return the linter's output and the rendered files, by path. AssertionError with what Helm says if it refuses."""
     command = [sys.executable, "-m", "tests.support.helm_runner", str(chart), name, json.dumps(values)]
     environment = {**os.environ, "PYTHONPATH": f"{helm}{os.pathsep}{HERE}"}
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
 

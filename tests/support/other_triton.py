@@ -23,16 +23,13 @@ STUB_NEEDS_NUMPY_1 = not OTHER_TRITON and sys.version_info < (3, 13)
 
 @cache
 def _help() -> str:
-    process = subprocess.run([SERVER, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    process = subprocess.run([SERVER, "--help"], capture_output=True, text=True, timeout=60)
     return process.stdout + process.stderr
 
 
 #: What a test may need of Triton: whether this one has it, and why the test is skipped if it does not.
 FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
-    "traces": (
-        lambda: not SERVER or '"opentelemetry" mode' in _help(),
-        "this Triton cannot send traces",
-    ),
+    "traces": (lambda: not SERVER or '"opentelemetry" mode' in _help(), "this Triton cannot send traces"),
     "cache": (
         lambda: not SERVER or (Path(SERVER).parent.parent / "caches/local/libtritoncache_local.so").is_file(),
         "this Triton has no local cache",

@@ -257,7 +257,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="played-") as folder, played_aws(Path(folder)) as aws:
         variables = {**ENVIRONMENT, "AWS_ENDPOINT_URL": aws.url, "AWS_REGION": REGION}
         del variables["AWS_MAX_ATTEMPTS"]
-        return subprocess.run(sys.argv[1:], env={**os.environ, **variables}, check=False).returncode
+        return subprocess.run(sys.argv[1:], env={**os.environ, **variables}).returncode
 
 
 if __name__ == "__main__":

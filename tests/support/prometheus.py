@@ -27,13 +27,7 @@ def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedPr
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed")
     return subprocess.run(
-        ["promtool", *arguments],
-        cwd=MONITORING,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        ["promtool", *arguments], cwd=MONITORING, input=text, capture_output=True, text=True, timeout=60
     )
 
 

@@ -35,7 +35,6 @@ def run_sm(
         env={**inherited, **OTHER_TRITON, "PYTHONPATH": str(HERE), **(environment or {})},
         capture_output=True,
         text=True,
-        check=False,
         timeout=560,
     )
 

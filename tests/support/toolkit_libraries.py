@@ -9,27 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from sm.plugins.toolkit import code_imports
 
 CACHE = Path.home() / ".cache" / "trireme" / "test-libraries"
-#: Adds the packages of ``folder`` after the box's own packages, as the box does.
-ADD_LIBRARIES = "import site, sys; site.addsitedir({folder!r}); sys.argv = sys.argv[1:]"
 
 
-@dataclass(frozen=True)
-class Libraries:
-    """Libraries that a test needs.
-
-    Attributes:
-        names: Their names, for the reason of a skip.
-        requirements_text: The content of their requirements.txt.
-        home: The folder in which they are installed.
-    """
+class Libraries(NamedTuple):
+    """Libraries that a test needs: their names for a skip's reason, their requirements.txt and their folder."""
 
     names: str
     requirements_text: str
@@ -46,37 +37,28 @@ class Libraries:
             pytest.skip(f"{self.names} are not installed: TRIREME_TEST_LIBRARIES=true does it")
         return code_imports.ensure_installed(file, self.home, self.home)
 
+    def _start(self) -> str:
+        """Code that adds the packages after the box's own packages, as the box does."""
+        return f"import runpy, site, sys\nsite.addsitedir({str(self.folder())!r})\n"
+
     def run(self, script: Path, *arguments: object) -> str:
         """Run a Python script that imports them in a process of its own, and return what it prints."""
-        start = ADD_LIBRARIES.format(folder=str(self.folder()))
-        code = f"import runpy; {start}; runpy.run_path(sys.argv[0], run_name='__main__')"
-        completed = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code, str(script), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        code = f"{self._start()}sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+        command = [sys.executable, "-W", "ignore", "-c", code, str(script), *map(str, arguments)]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
     def write_sm(self, file: Path) -> None:
         """Write an ``sm`` command that can import them."""
-        file.write_text(
-            f"#!{sys.executable}\nimport site, sys\nsite.addsitedir({str(self.folder())!r})\n"
-            "from sm.cli import main\nsys.exit(main())\n"
-        )
+        file.write_text(f"#!{sys.executable}\n{self._start()}from sm.cli import main\nsys.exit(main())\n")
         file.chmod(0o755)
 
 
 TOOLKIT = Libraries(
-    "torch, scikit-learn and XGBoost",
-    "torch==2.13.0\nscikit-learn==1.9.1\nxgboost-cpu==3.2.0\n",
-    CACHE,
+    "torch, scikit-learn and XGBoost", "torch==2.13.0\nscikit-learn==1.9.1\nxgboost-cpu==3.2.0\n", CACHE
 )
 #: The libraries that export a Hugging Face checkpoint.
 EXPORT = Libraries(
-    "torch and transformers",
-    "torch==2.13.0\ntransformers==5.23.0\nonnxscript==0.7.2\n",
-    CACHE / "export",
+    "torch and transformers", "torch==2.13.0\ntransformers==5.23.0\nonnxscript==0.7.2\n", CACHE / "export"
 )

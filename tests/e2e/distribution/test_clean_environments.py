@@ -47,7 +47,7 @@ def demo(installed: Installed) -> Iterator[str]:
     for folder in ("downloads", "models", "pictures"):
         if (cache / folder).is_dir():
             (clean_cache / folder).symlink_to(cache / folder)
-    environment = installed.environment({"SAGEMAKER_BIND_TO_PORT": str(port)})
+    environment = installed.environment(SAGEMAKER_BIND_TO_PORT=str(port))
     command = [str(installed.python.with_name("sm")), "demo"]
     with log.open("w") as stream:
         process = subprocess.Popen(command, cwd=installed.home, env=environment, stdout=stream, stderr=stream)
