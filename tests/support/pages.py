@@ -38,7 +38,6 @@ def run_commands(
         env={**(environment or {**os.environ, **own}), "SAGEMAKER_BIND_TO_PORT": str(port)},
         capture_output=True,
         text=True,
-        check=False,
         timeout=240,
     )
     assert completed.returncode == 0, f"{commands}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"

@@ -52,7 +52,7 @@ def check_promises(folder: Path, image: str, mode: str) -> None:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract"]
         command += ["--url", box.url, "--mode", mode, "--body", str(folder / "body.json"), *options]
         command += ["--contract-json", str(table)]
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
         assert box.stop() == 0
     assert done.returncode == 0, done.stdout[-6000:]
     states = [row["state"] for row in json.loads(table.read_text())["rows"]]

@@ -1,4 +1,8 @@
-"""The GPU flavour and the CPU flavour with its Triton, on a stand-in for NVIDIA's image; nothing runs on a GPU."""
+"""The GPU flavour and the CPU flavour with its Triton, on a stand-in for NVIDIA's image; nothing runs on a GPU.
+
+A build takes five minutes of a processor. Every line of the Dockerfile but those for a base with Triton is in the CPU
+flavour too, which the other tests of this folder build and start.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from sm.triton.onnx_cpu.engines import Wanted, candidates, processor_flags, vers
 from tests.support.containers import Container, build_image, podman, running_container, write_team_repository
 from tests.support.tritons import HEAD, Model
 
+pytestmark = pytest.mark.exhaustive
 #: A user that /etc/passwd does not list, on a file system that is read-only but for /tmp.
 NOBODY = ("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345", "--cap-drop", "ALL")
 START_TIMEOUT_S = 280
@@ -81,7 +86,6 @@ def test_pip_in_a_derived_image_does_not_see_the_boxs_packages(gpu_image: str) -
     assert not names & {"flask", "onnxruntime", "gunicorn"}
 
 
-@pytest.mark.exhaustive
 def test_an_archive_is_fetched_and_its_models_find_the_boxs_packages_last(
     gpu_image: str, tmp_path: Path
 ) -> None:
@@ -98,7 +102,6 @@ def test_an_archive_is_fetched_and_its_models_find_the_boxs_packages_last(
     assert facts["engine"] and facts["flask"] == "the model" and "/opt/trireme" not in facts["numpy"]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_the_cpu_flavour_answers_with_the_other_images_triton(stand_in: str, demo: Path, cat: bytes) -> None:
     build_image(f"TRITON={stand_in}", f"BASE_IMAGE={CPU_BASE}", f"IMAGE={CPU_TRITON}")
