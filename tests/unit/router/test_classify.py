@@ -75,12 +75,12 @@ def classify(
 
 
 def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
-    """Summarise a request as the table does: type, model, and record or verb."""
+    """Summarise a request as the table does: type, model, record or verb, and the version of a Triton request."""
     if isinstance(request, DispatchRequest):
         record = request.records[0]
         return DispatchRequest, request.model, "raw" if isinstance(record, RawRecord) else record
     if isinstance(request, TritonRequest):
-        return type(request), request.model, request.verb
+        return type(request), request.model, request.verb, *([request.version] if request.version else [])
     return (type(request),)
 
 
@@ -156,7 +156,7 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         (b'{"modelname":"other","payload":1}', JSON, {"model": "pictures"}, dispatch(1)),
         (b'{"inputs":[]}', JSON, {"model": "plain"}, (TritonRequest, "plain", "infer")),
         # Custom attributes name it if the body does not.
-        (b'{"inputs":[]}', JSON, {"headers": NAMED_PLAIN}, (TritonRequest, "plain", "infer")),
+        (b'{"inputs":[]}', JSON, {"headers": NAMED_PLAIN}, (TritonRequest, "plain", "infer", "3")),
         # A session id alone is not a session command.
         (b"\xff", JPEG, in_session("open"), dispatch("raw")),
         (b'{"requestType":"CLOSE"}', "text/x", in_session("any"), (SessionCommand,)),
