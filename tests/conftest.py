@@ -72,7 +72,7 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
-        "integration/server/selftest",
+        *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
     ),
     "gateway": ("integration/gateway",),
     # Before "image": the first group that fits is a test's own.

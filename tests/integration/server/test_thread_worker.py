@@ -1,4 +1,4 @@
-"""The workers' threads behind nginx survive every client, and no connection is cut short."""
+"""Behind nginx no connection of a worker is cut short."""
 
 from __future__ import annotations
 
@@ -9,41 +9,10 @@ import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
+from tests.support.demo_box import box, demo
 
-EXITING_CLIENT = """
-import sys
-from sm.client import Client, TextPayload
-
-class Leaves(Client):
-    payload = TextPayload
-
-    def inference(self, payload):
-        if payload.text == "leave":
-            sys.exit()
-        return len(payload.text)
-"""
-PATH = "invocations?modelname=leaves"
-
-
-@pytest.fixture
-def box(boxes: Boxes) -> RunningBox:
-    """A box with nginx, whose one worker has two threads."""
-    clients = {"leaves/client.py": EXITING_CLIENT}
-    return boxes(("echo",), (clients,), MODEL_SERVER_WORKERS="1", TRIREME_THREADS="2")
-
-
-def post_text(box: RunningBox, text: str) -> requests.Response:
-    return requests.post(
-        f"{box.url}/{PATH}", data=text.encode(), headers={"Content-Type": "text/plain"}, timeout=20
-    )
-
-
-def test_a_client_that_calls_sys_exit_does_not_end_its_thread(box: RunningBox) -> None:
-    assert [post_text(box, "leave").status_code for _ in range(4)] == [500] * 4
-    assert [post_text(box, "stay").json()["result"] for _ in range(4)] == [4] * 4
-    assert box.ping()[0] == 200
+__all__ = ["box", "demo"]
 
 
 @pytest.mark.parametrize(
