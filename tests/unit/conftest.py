@@ -21,27 +21,23 @@ FORBIDDEN = {
 }
 
 
-class ForbiddenEventRecorder:
-    """Records forbidden events while a test runs. An audit hook cannot be removed, so one serves all tests."""
-
-    def __init__(self) -> None:
-        self.events: list[str] | None = None
-        sys.addaudithook(self.record)
-
-    def record(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.events is not None and event in FORBIDDEN:
-            self.events.append(f"{event}{args[:2]}")
-
-
 @pytest.fixture(scope="session")
-def forbidden_event_recorder() -> ForbiddenEventRecorder:
-    return ForbiddenEventRecorder()
+def forbidden_events() -> list[str]:
+    """The forbidden events so far. An audit hook cannot be removed, so one serves all tests."""
+    events: list[str] = []
+
+    def record(event: str, args: tuple[Any, ...]) -> None:
+        if event in FORBIDDEN:
+            events.append(f"{event}{args[:2]}")
+
+    sys.addaudithook(record)
+    return events
 
 
 @pytest.fixture(autouse=True)
-def fail_on_processes_and_connections(forbidden_event_recorder: ForbiddenEventRecorder) -> Iterator[None]:
-    events: list[str] = []
-    forbidden_event_recorder.events = events
+def fail_on_processes_and_connections(forbidden_events: list[str]) -> Iterator[None]:
+    forbidden_events.clear()
     yield
-    forbidden_event_recorder.events = None
-    assert not events, f"a unit test may not do this: {events[0]}. Move it to tests/integration."
+    assert not forbidden_events, (
+        f"a unit test may not do this: {forbidden_events[0]}. Move it to tests/integration."
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,23 +22,15 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_both_versions_until_the_end(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
     canary = {"version_id": "new", "percent": 10, "auto": False, "verdict": "waiting", "reason": "few"}
     versions = {"stable": VERSION, "canary": {**VERSION, "requests": 17}}
-    answers = iter([*[{"version_id": "old", "canary": canary | versions}] * 2, {"version_id": "new"}])
-    methods: list[str] = []
-
-    def call(_: object, method: str, *__: object) -> Any:
-        methods.append(method)
-        return next(answers)
-
-    def pause(_: float) -> None:
-        if len(methods) == 2 and not ends:
-            raise KeyboardInterrupt
-
+    answers = [*[{"version_id": "old", "canary": canary | versions}] * 2, {"version_id": "new"}]
+    call = Mock(side_effect=answers)
     monkeypatch.setattr(push.PushedModel, "call", call)
-    monkeypatch.setattr("sm.commands.push.time.sleep", pause)
+    pauses = [None, None] if ends else [None, KeyboardInterrupt]
+    monkeypatch.setattr("sm.commands.push.time.sleep", Mock(side_effect=pauses))
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     options = argparse.Namespace(model="cats", to="http://box", api_key=None, auto=False)
     assert push.follow(push.PushedModel("http://box", "cats", "key"), options) == 0
     shown = terminal.getvalue()
     assert all(word in shown for word in ("requests", "p50", "p99", "41", "17"))
     assert ("--promote" in shown) is not ends
-    assert methods == ["GET"] * (3 if ends else 2)
+    assert [each.args[0] for each in call.call_args_list] == ["GET"] * (3 if ends else 2)
