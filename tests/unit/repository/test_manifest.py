@@ -67,32 +67,32 @@ def test_a_plan_is_doubtful_if_one_number_is_unknown(built: str, available: str,
     assert (plan.find_doubt(hardware) is not None) == is_doubtful
 
 
+ANY_LATER = {"version_compatible": True}
+
+
+def on_gpus_like_the_a10g(level: str) -> dict[str, Any]:
+    return {"gpu": {"name": A10G.name, "compute_capability": "8.6"}, "hardware_compatibility": level}
+
+
 @pytest.mark.parametrize(
     ("fields", "gpu", "tensorrt", "runs"),
     [
-        # With every later TensorRT.
-        *(
-            ({"version_compatible": True}, "7.5", version, runs)
-            for version, runs in (("10.1.0.28", True), ("11.0.0", True), ("10.0.9", False), ("8.6.1", False))
-        ),
-        ({"version_compatible": True}, "8.6", "11.0.0", False),
-        # On the GPUs of its level.
-        *(
-            ({"gpu": {"name": "NVIDIA A10G", "compute_capability": "8.6"}, "hardware_compatibility": level}, gpu, "10.1.0.27", runs)
-            for level, gpu, runs in (
-                ("none", "8.6", True),
-                ("none", "8.9", False),
-                ("sameComputeCapability", "8.6", True),
-                ("sameComputeCapability", "9.0", False),
-                ("ampere+", "8.0", True),
-                ("ampere+", "12.0", True),
-                ("ampere+", "7.5", False),
-            )
-        ),
+        (ANY_LATER, "7.5", "10.1.0.28", True),
+        (ANY_LATER, "7.5", "11.0.0", True),
+        (ANY_LATER, "7.5", "10.0.9", False),
+        (ANY_LATER, "7.5", "8.6.1", False),
+        (ANY_LATER, "8.6", "11.0.0", False),
+        (on_gpus_like_the_a10g("none"), "8.6", "10.1.0.27", True),
+        (on_gpus_like_the_a10g("none"), "8.9", "10.1.0.27", False),
+        (on_gpus_like_the_a10g("sameComputeCapability"), "8.6", "10.1.0.27", True),
+        (on_gpus_like_the_a10g("sameComputeCapability"), "9.0", "10.1.0.27", False),
+        (on_gpus_like_the_a10g("ampere+"), "8.0", "10.1.0.27", True),
+        (on_gpus_like_the_a10g("ampere+"), "12.0", "10.1.0.27", True),
+        (on_gpus_like_the_a10g("ampere+"), "7.5", "10.1.0.27", False),
     ],
-)  # fmt: skip
+)
 def test_a_compatible_plan_runs_where_it_is_compatible(
-    fields: dict[str, Any], gpu: str, tensorrt: str, runs: bool
+    fields: Any, gpu: str, tensorrt: str, runs: bool
 ) -> None:
     plan = plan_manifest(tool={"name": "TensorRT", "version": "10.1.0.27"}, **fields)
     assert (plan.find_misfit(Hardware((Gpu("another", gpu),), tensorrt)) is None) == runs

@@ -6,6 +6,7 @@ import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,20 +29,18 @@ def test_a_pool_that_is_cut_is_logged(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "keys"),
+    ("arguments", "http", "grpc"),
     [
-        (("--http-restricted-api=metadata,health:key=value",), {"key": "value"}),
-        (("--log-info=false", "--http-restricted-api", "metadata:key=value", "--x"), {"key": "value"}),
-        (("--http-restricted-api=health:a=1", "--http-restricted-api=metadata:b=x=y:z"), {"a": "1", "b": "x=y:z"}),
-        *((("--http-restricted-api", text), {}) for text in ("", "health", "health:key", "health=key")),
-        (("--http-restricted-api",), {}),
+        (("--http-restricted-api=metadata,health:key=value",), {"key": "value"}, {}),
+        (("--log-info=false", "--http-restricted-api", "metadata:key=value", "--x"), {"key": "value"}, {}),
+        (("--http-restricted-api=health:a=1", "--http-restricted-api=metadata:b=x=y:z"), {"a": "1", "b": "x=y:z"}, {}),
+        *((("--http-restricted-api", text), {}, {}) for text in ("", "health", "health:key", "health=key")),
+        (("--http-restricted-api",), {}, {}),
+        # A key of gRPC has Triton's prefix and is lower case.
+        (("--grpc-restricted-protocol=health:Admin=Yes",), {}, {"triton-grpc-protocol-admin": "Yes"}),
     ],
 )  # fmt: skip
-def test_the_keys_of_http_are_in_any_form(arguments: tuple[str, ...], keys: dict[str, str]) -> None:
-    assert http_keys(arguments) == keys
-    assert grpc_keys(arguments) == {}
-
-
-def test_a_grpc_key_has_tritons_prefix_and_is_lower_case() -> None:
-    keys = {"triton-grpc-protocol-admin": "Yes"}
-    assert grpc_keys(("--grpc-restricted-protocol=health:Admin=Yes",)) == keys
+def test_keys_are_in_arguments_of_any_form(
+    arguments: Any, http: dict[str, str], grpc: dict[str, str]
+) -> None:
+    assert (http_keys(arguments), grpc_keys(arguments)) == (http, grpc)

@@ -30,16 +30,13 @@ def restore_imports(tmp_path: Path) -> Iterator[None]:
 
 def write_script_folder(path: Path, word: str) -> Path:
     """Write a script with a helper module, a package and a module in lib/, whose constants are all ``word``."""
-    (path / "parts").mkdir(parents=True)
-    (path / "lib").mkdir()
-    (path / "toolkit_script.py").write_text(
-        "import toolkit_helper\nfrom parts.inner import INNER\nimport vendored\n"
-        "WORDS = [toolkit_helper.WORD, INNER, vendored.WORD]\n"
-    )
-    (path / "toolkit_helper.py").write_text(f"WORD = {word!r}\n")
-    (path / "parts" / "__init__.py").touch()
-    (path / "parts" / "inner.py").write_text(f"INNER = {word!r}\n")
-    (path / "lib" / "vendored.py").write_text(f"WORD = {word!r}\n")
+    script = "import toolkit_helper\nfrom parts.inner import INNER\nimport vendored\n"
+    files = {"toolkit_script.py": f"{script}WORDS = [toolkit_helper.WORD, INNER, vendored.WORD]\n"}
+    files |= {"toolkit_helper.py": f"WORD = {word!r}\n", "lib/vendored.py": f"WORD = {word!r}\n"}
+    files |= {"parts/__init__.py": "", "parts/inner.py": f"INNER = {word!r}\n"}
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
     return path
 
 
