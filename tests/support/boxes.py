@@ -297,3 +297,15 @@ def memory_field(pid: int, name: str, file: str = "smaps_rollup") -> int:
     """Return a field of ``/proc/PID/smaps_rollup``, such as ``Pss:``, or of another file, in bytes."""
     lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def listening_ports(pid: int) -> dict[int, str]:
+    """Return the TCP ports that a process listens on, with their addresses in the kernel's hexadecimal form."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table]
+    local = [row[1].split(":") for row in rows if row[3] == "0A" and row[9] in inodes]
+    return {int(port, 16): address for address, port in local}

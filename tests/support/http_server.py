@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -39,3 +42,31 @@ def serving(respond: Respond) -> Iterator[str]:
     finally:
         server.shutdown()
         thread.join()
+
+
+@dataclass
+class FixedResponse:
+    """The server's address, and the requests so far."""
+
+    url: str = ""
+    request_bodies: list[bytes] = field(default_factory=list)
+
+
+@contextmanager
+def server_with_fixed_response(
+    status: int, document: Any, error_type: str = "", missing_bytes: int = 0
+) -> Iterator[FixedResponse]:
+    """Give every request the same JSON, of which ``missing_bytes`` are announced and never sent.
+
+    ``error_type`` is the value of AWS's header ``x-amzn-ErrorType``.
+    """
+    server, body = FixedResponse(), json.dumps(document).encode()
+    headers = {"Content-Length": str(len(body) + missing_bytes), "Content-Type": "application/json"}
+    headers |= {"x-amzn-ErrorType": error_type} if error_type else {}
+
+    def respond(request: Request) -> Response:
+        server.request_bodies.append(request.get_data())
+        return Response([body], status, headers)
+
+    with serving(respond) as server.url:
+        yield server

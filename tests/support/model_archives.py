@@ -67,6 +67,12 @@ class ArchiveFolder:
         return folder
 
 
+def write_script(repository: Path, script: str, **modules: str) -> Path:
+    """Write ``code/inference.py``, a script for SageMaker's toolkit, and modules beside it. Returns the repository."""
+    _write(repository / "code", {"inference": script, **modules})
+    return repository
+
+
 def _write(folder: Path, modules: dict[str, str]) -> None:
     for name, text in modules.items():
         folder.mkdir(parents=True, exist_ok=True)

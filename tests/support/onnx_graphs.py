@@ -11,6 +11,8 @@ from onnx import helper, parser
 
 from sm.build.onnx_graph import Graph
 
+#: An ONNX file as short as can be: a graph with nothing in it.
+EMPTY_GRAPH = bytes([7 << 3 | 2, 0])
 OPSET = [helper.make_opsetid("", 17)]
 
 

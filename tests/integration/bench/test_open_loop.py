@@ -13,7 +13,7 @@ import pytest
 from bench.driver import Request
 from bench.open_loop import plan_request
 from sm.settings import HERE
-from tests.support.answering_server import server_with_fixed_response
+from tests.support.http_server import server_with_fixed_response
 
 REQUEST = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"text":"a"}', b"right"))
 

@@ -17,8 +17,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, command_line, wait_until
-from tests.support.listening import listening_ports
+from tests.support.boxes import RunningBox, command_line, listening_ports, wait_until
 from tests.support.tritons import ECHO_BODY, ECHO_REQUEST, MODELS
 
 BROKEN = replace(MODELS["fixed"], head=f"import no_such_module\n{MODELS['fixed'].head}")

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line, descendants
-from tests.support.listening import listening_ports
+from tests.support.boxes import RunningBox, command_line, descendants, listening_ports
 
 WITHOUT_DATA: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3]}
 ECHO = {**WITHOUT_DATA, "data": [1, 2, 3]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sm.errors import CommandError
-from tests.support.answering_server import server_with_fixed_response
+from tests.support.http_server import server_with_fixed_response
 from tests.support.sm_command import RunSm, sm
 from trireme_tools.cost.prices import FILE, dated_prices
 

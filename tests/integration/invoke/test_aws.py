@@ -12,8 +12,8 @@ import pytest
 import requests
 
 from sm.errors import CommandError
-from tests.support.answering_server import server_with_fixed_response
 from tests.support.aws import aws_client, fake_aws
+from tests.support.http_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.endpoint import MAX_INLINE_BYTES
 from trireme_tools.invoke.messages import Reply

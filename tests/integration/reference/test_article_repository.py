@@ -27,8 +27,7 @@ from tests.integration.reference.article_repositories import (
     write_yolov5_ensemble,
 )
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox
-from tests.support.listening import listening_ports
+from tests.support.boxes import RunningBox, listening_ports
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from sm.hardware import has_gpu
 from sm.repository import models, problems
 from sm.repository.machine import Machine
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, free_port
-from tests.support.listening import listening_ports
+from tests.support.boxes import RunningBox, free_port, listening_ports
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import REQUEST_BODY, MultiModelEndpoint
 from tests.support.sm_command import run_sm

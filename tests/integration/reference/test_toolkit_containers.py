@@ -17,7 +17,7 @@ import requests
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
-from tests.support.script_archives import write_script
+from tests.support.model_archives import write_script
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from sm.plugins.toolkit.code_imports import STAND_IN
+from tests.support.model_archives import write_script
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.script_archives import write_script
 
 #: Every public name of the toolkit that an inference script can use.
 PUBLIC_NAMES = {

@@ -13,8 +13,8 @@ from sm.commands.inspect_command import report, table
 from sm.repository import problems
 from sm.repository.machine import VERSION, Machine
 from sm.repository.manifest import NAME
-from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
+from tests.support.onnx_graphs import EMPTY_GRAPH
 from tests.support.plans import plan_manifest
 from tests.support.sm_command import run_sm
 

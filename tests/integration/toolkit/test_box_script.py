@@ -15,8 +15,8 @@ import requests
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import retry_until_ok, wait_until
+from tests.support.model_archives import write_script
 from tests.support.multi_model_endpoint import MultiModelEndpoint, infer, shared_endpoint
-from tests.support.script_archives import write_script
 from tests.support.tritons import MODELS
 from tests.support.wheels import write_wheel
 
