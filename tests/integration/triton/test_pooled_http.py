@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sm.errors import TriremeError
-from sm.invocation import Invocation, running
+from sm.invocation import Invocation
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
 from sm.triton.calls import Calls
@@ -104,8 +104,8 @@ def timeout_s(kind: str) -> float:
 
 def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") -> Reply | None:
     try:
-        with running(Invocation(time.monotonic() + timeout_s(kind))):
-            return upstream.send(Request(method, f"/{number}", headers={"answer": kind}))
+        invocation = Invocation(time.monotonic() + timeout_s(kind))
+        return upstream.send(Request(method, f"/{number}", headers={"answer": kind}), invocation)
     except TriremeError:
         return None
 
