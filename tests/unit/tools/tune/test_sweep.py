@@ -8,16 +8,7 @@ from decimal import Decimal
 import pytest
 
 from trireme_tools.cost.prices import dated_prices, request_cost
-from trireme_tools.tune.sweep import (
-    Batching,
-    Point,
-    Setting,
-    Space,
-    choose,
-    dumps,
-    has_peaked,
-    loads,
-)
+from trireme_tools.tune.sweep import Batching, Point, Setting, Space, choose, dumps, has_peaked, loads
 
 ONE, TWO = Setting(1), Setting(2)
 BATCHED = Setting(1, Batching())
