@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -33,22 +32,18 @@ def test_a_load_that_cannot_fit_is_refused_with_the_numbers() -> None:
 
 
 def test_loads_that_fit_only_one_after_the_other_wait_for_each_other() -> None:
-    room, begun, may_end = Memory(free=100).room, Event(), Event()
+    room = Memory(free=100).room
 
-    def load(wait: bool) -> None:
-        with room.reserve("one", 60 * MIB):
-            begun.set()
-            if wait:
-                may_end.wait(10)
+    def load() -> None:
+        with room.reserve("second", 60 * MIB):
+            pass
 
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(load, True)
-        begun.wait(10)
-        second = pool.submit(load, False)
-        assert not second.done()
-        may_end.set()
-        first.result()
-        second.result()
+    with ThreadPoolExecutor(1) as pool:
+        with room.reserve("first", 60 * MIB):
+            second = pool.submit(load)
+            with pytest.raises(TimeoutError):
+                second.result(0.1)
+        second.result(10)
 
 
 @pytest.mark.parametrize("error", [None, BadInput("Stub process is not healthy")])
