@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,8 @@ from sm.server.access import certificates
 from sm.server.access.certificates import CertificateError
 from sm.server.startup import prepare_access
 from sm.server.supervisor import nginx as front
-from sm.server.supervisor import ports
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
-
-
-def test_a_port_with_tls_that_is_taken_is_named_by_its_variable() -> None:
-    with socket.create_server(("", 0)) as taken, pytest.raises(StartError, match="TRIREME_TLS_PORT"):
-        ports.listen(taken.getsockname()[1], "TRIREME_TLS_PORT")
 
 
 def prepare(folder: Path, **settings: Any) -> list[str]:

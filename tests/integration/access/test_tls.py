@@ -90,6 +90,7 @@ def test_the_port_without_tls_serves_ping_only(locked: LockedBox, method: str, p
     headers = {"x-api-key": locked.key}
     response = requests.request(method, locked.box.url + path, headers=headers, timeout=10)
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+    assert str(locked.tls_port) in response.json()["error"]
 
 
 def test_ping_needs_neither_tls_nor_a_key_and_plain_http_at_the_tls_port_gets_a_400(

@@ -51,7 +51,7 @@ def box(boxes: Boxes) -> Iterator[RunningBox]:
     variables: dict[str, Any] = {variable: value for variable, (value, _) in OPTIONS.items()}
     with boxes.own(
         {**{name: MODELS[name] for name in ("echo", "slow", "fixed")}, "broken": BROKEN},
-        ("platform", "box", "patient", "locked"),
+        ("platform", "box", "patient", "locked", {"unloadable.py": "import no_such_module\n"}),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_TRITON_OVERRIDE_PING_MODE="live",
         SAGEMAKER_SAFE_PORT_RANGE="21000-21400",
@@ -68,6 +68,7 @@ def box(boxes: Boxes) -> Iterator[RunningBox]:
         SAGEMAKER_MODEL_SERVER_TIMEOUT="3600",
         TRIREME_DRAIN_SECONDS="1",
         TRIREME_LOG_FORMAT="text",
+        TRIREME_BROKEN_CLIENTS="skip",
         **variables,
     ) as started:
         yield started
@@ -138,15 +139,22 @@ def test_callers_of_a_client_need_no_key_and_shared_memory_works(box: RunningBox
 
 
 def test_callers_of_triton_need_the_key(box: RunningBox) -> None:
-    def status(method: str, path: str, key: dict[str, str]) -> int:
+    def ask(method: str, path: str, key: dict[str, str]) -> requests.Response:
         body = ECHO_REQUEST if method == "POST" else None
-        return requests.request(method, box.url + path, json=body, headers=key, timeout=5).status_code
+        return requests.request(method, box.url + path, json=body, headers=key, timeout=5)
 
+    gets = ("/models", "/v2", "/v2/health/live", "/v2/models/echo/config", "/v2/models/stats")
     for method, path in (
         *(("POST", path) for path in ("/invocations", "/v2/models/echo/infer")),
-        *(("GET", path) for path in ("/models", "/v2", "/v2/models/echo/config", "/v2/models/stats")),
+        *(("GET", path) for path in gets),
     ):
-        assert (status(method, path, {}), status(method, path, KEY)) == (403, 200), path
+        refused = ask(method, path, {})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), path
+        assert ask(method, path, KEY).status_code == 200, path
+
+
+def test_a_broken_client_is_skipped_if_the_setting_says_so(box: RunningBox) -> None:
+    assert box.invoke("unloadable", {}).status_code == 404
 
 
 @pytest.mark.exhaustive

@@ -276,6 +276,8 @@ def test_the_second_folder_is_used_if_the_first_cannot_be_created_and_workers_ag
     home.unlink()
     other = worker()
     assert other.get(session.id)["key"] == b"value"
+    other.get(session.id)["key"] = b"another"
+    assert session["key"] == b"another"
     second_session = other.open("caller")
     assert worker().get(second_session.id).id == second_session.id
     with pytest.raises(OutOfMemory):

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_a_failed_start_logs_one_record_and_exits_with_1(
     (record,) = records
     assert (code, record["process"], record["level"]) == (1, "serve", "error")
     assert named in record["message"]
+
+
+def test_a_port_with_tls_that_is_taken_is_named_by_its_variable() -> None:
+    with socket.create_server(("", 0)) as taken:
+        ports = {"SAGEMAKER_BIND_TO_PORT": str(free_port()), "TRIREME_TLS_PORT": str(taken.getsockname()[1])}
+        code, (record,) = run_serve(TRIREME_TLS_CERTIFICATE="/c", TRIREME_TLS_KEY="/k", **ports)
+    assert (code, "TRIREME_TLS_PORT" in record["message"]) == (1, True), record
 
 
 def test_a_failed_start_leaves_no_files(tmp_path: Path, short_path: Path) -> None:

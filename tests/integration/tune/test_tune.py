@@ -96,7 +96,9 @@ class Workplace:
         return process.returncode, err
 
     def points(self) -> list[Point]:
-        return list(loads((self.report / "sweep.json").read_text())[0])
+        points, metadata = loads((self.report / "sweep.json").read_text())
+        assert metadata == {"model": "twice", "client": "twice"}
+        return list(points)
 
     def leftovers(self) -> list[str]:
         """Processes that still use this folder, and files left in its TMPDIR."""
