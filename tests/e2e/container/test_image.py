@@ -27,14 +27,8 @@ def test_the_labels_describe_the_image_and_what_the_platform_may_use(image: str)
 
 def test_the_image_builds_and_inspects_a_model(image: str, demo: Path, tmp_path: Path) -> None:
     # With --user, as on the page: the written files belong to the caller.
-    flags = [
-        "-v",
-        f"{demo}:/opt/ml/model:ro",
-        "-v",
-        f"{tmp_path}:/out",
-        "--user",
-        f"{os.getuid()}:{os.getgid()}",
-    ]
+    mounts = ("-v", f"{demo}:/opt/ml/model:ro", "-v", f"{tmp_path}:/out")
+    flags = (*mounts, "--user", f"{os.getuid()}:{os.getgid()}")
     source = "/opt/ml/model/resnet/1/model.onnx"
     words = ["build-model", "resnet", "--target", "cpu", "--source", source, "--out", "/out"]
     podman("run", "--rm", "--network", "none", *flags, image, *words, timeout=120)

@@ -108,7 +108,18 @@ def valid_request(choice: random.Random) -> Request:
 
 
 METHODS = (
-    *("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "G@T", "X" * 40),
+    "GET",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "get",
+    "G@T",
+    "X" * 40,
 )
 PATHS = (
     *(
@@ -122,14 +133,11 @@ PATHS = (
         "/execution-parameters",
     ),
     *("/v2", "/v2/health/ready", "/v2/models/resnet/config", "/v2/repository/index", "/v2/logging"),
-    *(
-        "/v2/systemsharedmemory/region/x/register",
-        "/v2/models/echo/versions/9/infer",
-        "/endpoints//invocations",
-    ),
-    *("//", "/%00", "/../../etc/passwd", "/invocations/..%2f..%2fetc%2fpasswd", "/%ff%fe", "/a" * 300, "/é"),
-    *("http://elsewhere/invocations", "*", "/invocations#part", "/invocations?%zz", "/models?limit=-1"),
-    *("/models?next_page_token=%00", "/invocations?modelname=resnet&modelname=yolov5", "/invocations;x=1"),
+    *("/v2/systemsharedmemory/region/x/register", "/v2/models/echo/versions/9/infer"),
+    *("/endpoints//invocations", "//", "/%00", "/../../etc/passwd", "/invocations/..%2f..%2fetc%2fpasswd"),
+    *("/%ff%fe", "/a" * 300, "/é", "http://elsewhere/invocations", "*", "/invocations#part"),
+    *("/invocations?%zz", "/models?limit=-1", "/models?next_page_token=%00"),
+    *("/invocations?modelname=resnet&modelname=yolov5", "/invocations;x=1"),
 )
 HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
     ("Accept", ("*/*", "image/png", "text/event-stream", "application/x-npy", "", "q=;,")),
@@ -167,17 +175,8 @@ GARBAGE = (
     *(b"GET /ping\r\n\r\n", b"GET /ping HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\n" + b"A" * 70_000),
 )
 #: What is odd about a request, and how often.
-KINDS = {
-    "nothing": 2,
-    "members": 6,
-    "body": 6,
-    "headers": 3,
-    "line": 3,
-    "length": 1,
-    "chunks": 2,
-    "end": 2,
-    "all": 1,
-}
+KINDS = ("nothing", "members", "body", "headers", "line", "length", "chunks", "end", "all")
+SHARES = (2, 6, 6, 3, 3, 1, 2, 2, 1)
 
 
 def with_odd_member(choice: random.Random, value: Any) -> Any:
@@ -206,7 +205,7 @@ def mutate(choice: random.Random, content: bytes) -> bytes:
 def draw(seed: int, number: int) -> tuple[str, str, bytes]:
     """Return what is odd about a request, its method and its bytes."""
     choice = random.Random(f"{seed}:{number}")
-    kind = choice.choices(list(KINDS), list(KINDS.values()))[0]
+    kind = choice.choices(KINDS, SHARES)[0]
     request = valid_request(choice)
     message = with_odd_member(choice, request.message) if kind == "members" else request.message
     body = request.body if request.message is None else to_json(message)
