@@ -9,13 +9,9 @@ import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.invocation import Invocation
-from sm.triton.inference_plan import MAX_OVERFLOWS, Kind, Plans
+from sm.triton.inference_plan import MAX_OVERFLOWS, InferencePlan, Kind, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
-
-
-def kind_of(plans: Plans, size: int) -> Kind:
-    return plans.make(OPEN_OUTPUT, "", {"x": np.zeros(size, np.float32)}, None).kind
 
 
 def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
@@ -36,9 +32,13 @@ def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) 
     request = Invocation(time.monotonic() + 10)
     request.repeatable = reason != "the client"
     fixed = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (4,))})
-    plan = plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=request)
-    assert not plan.outputs
-    plan.kind.learn({"y": 100})
-    assert not plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=request).outputs
+
+    def plan(invocation: Invocation | None) -> InferencePlan:
+        return plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=invocation)
+
+    first = plan(request)
+    assert not first.outputs
+    first.kind.learn({"y": 100})
+    assert not plan(request).outputs
     if reason == "the client":
-        assert plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None).outputs
+        assert plan(None).outputs
