@@ -22,9 +22,16 @@ import requests
 from sm.run_state import Box
 from sm.settings import HERE, Settings
 from sm.triton import server
-from tests.integration.reference.article import JSON, PICTURES, PORTS, are_free, request, usual_ports
-from tests.integration.reference.article_repositories import write_repository
-from tests.support.aws import REGION
+from tests.integration.reference.article import (
+    JSON,
+    PICTURES,
+    PORTS,
+    are_free,
+    request,
+    usual_ports,
+    write_repository,
+)
+from tests.support.aws import ENVIRONMENT
 from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
@@ -57,16 +64,12 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def running(command: list[str], folder: Path, port: int = 0, **environment: str) -> Iterator[RunningBox]:
+def running(command: list[str], folder: Path, port: int, **environment: str) -> Iterator[RunningBox]:
     """Run a command in a session of its own, with its output in ``folder/log``, and end all of it."""
+    variables = {**os.environ, "PATH": PATH, **environment}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, "PATH": PATH, **environment},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True
         )
     try:
         yield RunningBox(process, port, folder / "log")
@@ -111,10 +114,11 @@ def write_tritonserver_command(folder: Path) -> None:
 
 
 def assert_same_rows(rows: list[str], expected: list[str]) -> None:
-    assert [row.partition(":")[2] for row in rows] == [row.partition(":")[2] for row in expected]
-    scores, expected_scores = ([float(row.partition(":")[0]) for row in lines] for lines in (rows, expected))
-    # The two services decode a JPEG with different libraries.
-    assert scores == pytest.approx(expected_scores, abs=0.05)
+    for row, expected_row in zip(rows, expected, strict=True):
+        (score, label), (expected_score, expected_label) = row.split(":", 1), expected_row.split(":", 1)
+        assert label == expected_label
+        # The two services decode a JPEG with different libraries.
+        assert float(score) == pytest.approx(float(expected_score), abs=0.05)
 
 
 @pytest.mark.exhaustive
@@ -155,15 +159,10 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
         model_data = account.upload("article/model.tar.gz", repository)
         assignments = f"image = {IMAGE!r}\nrole = {ROLE!r}\nmodel_data = {model_data!r}\n"
         (tmp_path / "notebook.py").write_text(assignments + CODE["notebook.py"])
-        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        environment = {**os.environ, **ENVIRONMENT, "AWS_ENDPOINT_URL": aws.url}
+        command = [sys.executable, "notebook.py"]
         completed = subprocess.run(
-            [sys.executable, "notebook.py"],
-            cwd=tmp_path,
-            env={**os.environ, **keys, "AWS_ENDPOINT_URL": aws.url, "AWS_DEFAULT_REGION": REGION},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
         )
         assert completed.returncode == 0, completed.stderr
         assert not account.sagemaker.list_endpoints()["Endpoints"]

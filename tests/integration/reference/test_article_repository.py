@@ -5,7 +5,6 @@ TensorRT is missing here: python models on ONNX Runtime with the same names, typ
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,14 +17,8 @@ import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
 
-from sm.settings import HERE
-from tests.integration.reference.article import PICTURES, PORTS, payload, usual_ports
-from tests.integration.reference.article_repositories import (
-    write_repository,
-    write_resnet,
-    write_yolov5,
-    write_yolov5_ensemble,
-)
+from tests.integration.reference import article
+from tests.integration.reference.article import PICTURES, PORTS, golden_answer, payload, usual_ports
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, listening_ports
 
@@ -33,7 +26,7 @@ from tests.support.boxes import RunningBox, listening_ports
 @pytest.fixture(scope="module")
 def box(boxes: Boxes, demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the article's repository whose Triton ports are open on loopback."""
-    repository = write_repository(tmp_path_factory.mktemp("article") / "model", demo)
+    repository = article.write_repository(tmp_path_factory.mktemp("article") / "model", demo)
     with usual_ports(), boxes.own(repository, TRIREME_TRITON_PORTS="loopback") as box:
         yield box
 
@@ -42,11 +35,6 @@ def result_of(box: RunningBox, model: str, payload: object, **options: Any) -> A
     response = box.invoke(model, payload, **options)
     assert response.status_code == 200, response.text
     return response.json()["result"]
-
-
-def golden_answer(model: str) -> Any:
-    """What the demo answers to the article's request."""
-    return json.loads((HERE / "clients" / model / "sample" / "golden.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +70,10 @@ def test_class_count_gives_value_index_label_on_every_port(
         (output,) = requests.post(f"{box.url}{path}", json=body, timeout=60).json()["outputs"]
         assert (output["datatype"], output["shape"], output["data"]) == ("BYTES", [3], rows)
     # The box's own client gives the same.
-    own = result_of(box, "resnet", payload("resnet"))
-    assert [row.split(":")[1:] for row in own] == [row.split(":")[1:] for row in rows]
-    scores = [float(row.split(":")[0]) for row in rows]
-    assert [float(row.split(":")[0]) for row in own] == pytest.approx(scores, abs=1e-3)
+    for own, row in zip(result_of(box, "resnet", payload("resnet")), rows, strict=True):
+        (own_score, own_label), (score, label) = own.split(":", 1), row.split(":", 1)
+        assert own_label == label
+        assert float(own_score) == pytest.approx(float(score), abs=1e-3)
 
 
 def test_the_three_ports_are_open_on_loopback_only(box: RunningBox) -> None:
@@ -122,14 +110,15 @@ def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_withou
     boxes: Boxes, demo: Path, tmp_path: Path, box: RunningBox
 ) -> None:
     """An ensemble around a renamed YOLO, a ResNet with a batch of four, and a ``bert_base`` that is not a BERT."""
-    folder, parameter = (
-        tmp_path / "model",
-        'parameters {{ key: "trireme_client" value {{ string_value: "{}" }} }}',
-    )
-    write_yolov5(folder / "detector")
-    write_yolov5_ensemble(folder / "all_of_it", "detector", parameter.format("yolov5"))
-    write_resnet(folder / "four", demo / "resnet" / "labels.txt", 4, parameter.format("resnet"))
-    write_yolov5(folder / "bert_base")
+    folder = tmp_path / "model"
+
+    def named(client: str) -> str:
+        return f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}'
+
+    article.write_yolov5(folder / "detector")
+    article.write_yolov5_ensemble(folder / "all_of_it", "detector", named("yolov5"))
+    article.write_resnet(folder / "four", demo / "resnet" / "labels.txt", 4, named("resnet"))
+    article.write_yolov5(folder / "bert_base")
     with boxes.own(folder) as other_box:
         for model in ("yolov5", "resnet"):
             assert result_of(other_box, model, payload(model)) == result_of(box, model, payload(model))
