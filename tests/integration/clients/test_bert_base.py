@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,9 +86,8 @@ def test_a_megabyte_of_text_is_refused_before_it_is_tokenized(
 def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_path: Path) -> None:
     model = tmp_path / "bert_base"
     model.mkdir()
-    (model / "preprocess.json").write_text(
-        '{"mask_token": "[MASK]", "max_length": "long", "max_characters": 9}'
-    )
+    description = {"mask_token": "[MASK]", "max_length": "long", "max_characters": 9}
+    (model / "preprocess.json").write_text(json.dumps(description))
     (model / "tokenizer.json").symlink_to(client.repository / "bert_base" / "tokenizer.json")
     with pytest.raises(StartError, match="max_length"):
         type(client)(client.triton, FOLDER, tmp_path).setup()

@@ -39,8 +39,8 @@ def client(transport: Transport, repository: Path) -> Client:
     return load_client(transport, repository)
 
 
-def classified_picture(image: object, **parameters: Any) -> ClassifiedPicture:
-    return ClassifiedPicture.model_validate({"image": image, "parameters": parameters})
+def classify(client: Client, image: bytes, **parameters: Any) -> Any:
+    return client.inference(ClassifiedPicture.model_validate({"image": image, "parameters": parameters}))
 
 
 def split_rows(rows: Any) -> tuple[list[list[str]], list[float]]:
@@ -57,19 +57,17 @@ def assert_equal(rows: Any, golden: list[str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_a_picture_gets_the_classes_of_tensorflow_js(client: Client, name: str) -> None:
-    assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), PICTURES[name])
+    assert_equal(classify(client, (SAMPLE / name).read_bytes()), PICTURES[name])
 
 
 def test_a_row_is_score_index_index_label(client: Client) -> None:
-    rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=1))
+    rows = classify(client, (SAMPLE / "cat.png").read_bytes(), top=1)
     assert [re.sub(r"^-?\d+\.\d{6}:", "", row) for row in rows] == ["285:285:Egyptian cat"]
 
 
 @pytest.mark.parametrize("top", [5, 1000])
 def test_top_sets_the_number_of_rows_best_first(client: Client, top: int) -> None:
-    classes, scores = split_rows(
-        client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=top))
-    )
+    classes, scores = split_rows(classify(client, (SAMPLE / "cat.png").read_bytes(), top=top))
     assert len({index for index, *_ in classes}) == top
     assert scores == sorted(scores, reverse=True)
 
@@ -79,9 +77,9 @@ def test_a_photograph_decoded_smaller_gets_the_class_and_score_of_the_full_one(
     client: Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photograph = enlarged_jpeg(SAMPLE / name)
-    small = split_rows(client.inference(classified_picture(photograph, top=1)))
+    small = split_rows(classify(client, photograph, top=1))
     monkeypatch.setattr(ClassifiedPicture, "pixels_at_least", lambda self, *_: decode(self.image))
-    full = split_rows(client.inference(classified_picture(photograph, top=1)))
+    full = split_rows(classify(client, photograph, top=1))
     assert small[0] == full[0]
     assert small[1] == pytest.approx(full[1], rel=0.02)
 
@@ -91,7 +89,7 @@ def test_a_model_with_float_input_gives_the_same_answers(repository: Path) -> No
     (graph,) = (Settings.read({}).cache / "models" / "resnet").glob("*/model.onnx")
     client = load_client(InProcess(Graph.read(graph), session(graph)), repository)
     for name, golden in PICTURES.items():
-        assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), golden)
+        assert_equal(classify(client, (SAMPLE / name).read_bytes()), golden)
 
 
 @pytest.mark.parametrize(

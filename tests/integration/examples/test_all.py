@@ -37,15 +37,10 @@ def test_all_examples_are_served_and_their_printed_commands_work(tmp_path: Path)
     try:
         curls = wait_until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 120, "the commands")
         assert len(curls) == 3 + len(EXPECTED_OUTPUT)
-        for curl in curls:
-            if not any(name in curl for name in EXPECTED_OUTPUT):
-                continue  # a command of the demo
-            command = curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")
-            output = subprocess.run(
-                ["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120
-            )
-            (name,) = [name for name in EXPECTED_OUTPUT if name in command]
-            assert EXPECTED_OUTPUT[name] in output.stdout.replace(" ", "")
+        for name, expected in EXPECTED_OUTPUT.items():
+            (curl,) = (each for each in curls if name in each)
+            command = ["bash", "-c", curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")]
+            assert expected in subprocess.check_output(command, text=True, timeout=120).replace(" ", "")
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sm.commands.golden import differences
-from sm.settings import HERE
+from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
+from trireme_tools.prepare import example_repositories
 
 pytestmark = pytest.mark.exhaustive
 
@@ -32,8 +32,8 @@ Mask = NDArray[np.bool_]
 
 
 @pytest.fixture(scope="module")
-def box(boxes: Boxes, example_repository: Callable[[str], Path]) -> Iterator[RunningBox]:
-    with boxes.own(example_repository(MODEL)) as box:
+def box(boxes: Boxes) -> Iterator[RunningBox]:
+    with boxes.own(example_repositories.prepare(Settings.read({}), MODEL)) as box:
         yield box
 
 
@@ -47,19 +47,13 @@ def detect(
     box: RunningBox, picture: bytes, accept: str = "application/json", **parameters: str
 ) -> requests.Response:
     """Send a picture as the raw body, with the parameters in the query."""
-    headers = {"Content-Type": "image/jpeg", "Accept": accept}
     query = {"modelname": MODEL, **parameters}
-    url = f"{box.url}/invocations"
-    return requests.post(url, data=picture, params=query, headers=headers, timeout=60)
+    return box.send(picture, "image/jpeg", headers={"Accept": accept}, params=query)
 
 
 def result_of(response: requests.Response) -> Any:
     assert response.status_code == 200, response.text
     return response.json()["result"]
-
-
-def encode_jpeg(pixels: NDArray[Any]) -> bytes:
-    return bytes(cv2.imencode(".jpg", pixels)[1])
 
 
 def decode_run_lengths(mask: dict[str, Any]) -> Mask:
@@ -137,13 +131,9 @@ def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
     pixels = cv2.imdecode(np.frombuffer(COLLAGE, np.uint8), cv2.IMREAD_COLOR)
-    response = detect(box, encode_jpeg(cv2.resize(pixels, (8000, 4570))), output="rle", classes="cat")
-    (cat,) = result_of(response)
+    huge = bytes(cv2.imencode(".jpg", cv2.resize(pixels, (8000, 4570)))[1])
+    (cat,) = result_of(detect(box, huge, output="rle", classes="cat"))
     assert cat["mask"]["size"] == [4570, 8000]
-    assert (
-        intersection_over_union(
-            decode_run_lengths(cat["mask"])[5::10, 5::10], decode_run_lengths(objects_with_masks[0]["mask"])
-        )
-        > 0.95
-    )
+    masks = decode_run_lengths(cat["mask"])[5::10, 5::10], decode_run_lengths(objects_with_masks[0]["mask"])
+    assert intersection_over_union(*masks) > 0.95
     assert cat["box"]["x2"] == pytest.approx(10 * GOLDEN[0]["box"]["x2"], abs=80)

@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from tokenizers import Tokenizer
 from sm.client.images import decode
 from sm.client.preprocessing import Preprocessing
 from sm.commands.golden import differences
-from sm.settings import HERE
+from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
+from trireme_tools.prepare import example_repositories
 from trireme_tools.prepare.recipes import PACKAGE, Recipe
 
 NAMES = ("bert_encode", "efficientnet_lite", "t5_translate")
@@ -46,12 +46,12 @@ def sample(name: str, file: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def repository(example_repository: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The examples' models and clients in one repository."""
     folder = tmp_path_factory.mktemp("examples") / "model"
     (folder / "code").mkdir(parents=True)
     for name in NAMES:
-        for path in example_repository(name).glob("[!.]*"):
+        for path in example_repositories.prepare(Settings.read({}), name).glob("[!.]*"):
             for source in path.iterdir() if path.name == "code" else (path,):
                 (folder / source.relative_to(path.parent)).symlink_to(source)
     return folder
@@ -65,21 +65,29 @@ def box(boxes: Boxes, repository: Path) -> RunningBox:
 
 def tensors(**arrays: np.ndarray[Any, Any]) -> dict[str, Any]:
     """The v2 request of a caller that makes its own tensors, of 32-bit integers or floats."""
-    return {
-        "inputs": [
-            {
-                "name": name,
-                "shape": list(array.shape),
-                "datatype": "FP32" if array.dtype == np.float32 else "INT32",
-                "data": array.ravel().tolist(),
-            }
-            for name, array in arrays.items()
-        ]
-    }
+
+    def tensor(name: str, array: np.ndarray[Any, Any]) -> dict[str, Any]:
+        datatype = "FP32" if array.dtype == np.float32 else "INT32"
+        return {"name": name, "shape": array.shape, "datatype": datatype, "data": array.ravel().tolist()}
+
+    return {"inputs": [tensor(*each) for each in arrays.items()]}
 
 
-def infer(box: RunningBox, model: str, body: dict[str, Any]) -> requests.Response:
-    return requests.post(f"{box.url}/v2/models/{model}/infer", json=body, timeout=60)
+def word_pieces(rows: int = 1, length: int = 128) -> dict[str, Any]:
+    """The request of the reference system's caller: each row has other word pieces, padded to the length."""
+    ids = np.zeros((rows, length), np.int32)
+    ids[:, :8] = 2000 + np.arange(rows * 8).reshape(rows, 8)
+    return tensors(token_ids=ids, attn_mask=(ids > 0).astype(np.int32))
+
+
+def token_request(rows: list[list[int]], mask: list[list[int]] | None = None) -> dict[str, Any]:
+    """The v2 request of a caller that has a tokenizer."""
+    ids = np.array(rows, np.int32)
+    return tensors(input_ids=ids, attention_mask=np.array(mask, np.int32) if mask else np.ones_like(ids))
+
+
+def infer(box: RunningBox, model: str, body: dict[str, Any], route: str = "infer") -> requests.Response:
+    return requests.post(f"{box.url}/v2/models/{model}/{route}", json=body, timeout=60)
 
 
 @pytest.mark.parametrize("name", ["bert_encode", pytest.param("t5_translate", marks=NEEDS_STRINGS)])
@@ -97,24 +105,16 @@ def test_sentences_of_similar_meaning_have_similar_vectors(box: RunningBox) -> N
     assert similarities[:2, 2:].max() < 0.1
 
 
-def word_pieces(rows: int = 1, length: int = 128) -> dict[str, Any]:
-    """The request of the reference system's caller: each row has other word pieces, padded to the length."""
-    ids = np.zeros((rows, length), np.int32)
-    ids[:, :8] = 2000 + np.arange(rows * 8).reshape(rows, 8)
-    return tensors(token_ids=ids, attn_mask=(ids > 0).astype(np.int32))
-
-
 def test_the_reference_systems_tensors_are_accepted_and_returned(box: RunningBox) -> None:
-    answers = [
-        infer(box, "bert_encode", word_pieces(2)).json(),
-        requests.post(f"{box.url}/invocations?modelname=bert_encode", json=word_pieces(2), timeout=60).json(),
-    ]
-    shapes = {output["name"]: output["shape"] for output in answers[0]["outputs"]}
-    assert shapes == {"output": [2, 128, 384], "pooled_output": [2, 384]}
-    pooled = [
-        next(each["data"] for each in answer["outputs"] if each["name"] == "pooled_output")
-        for answer in answers
-    ]
+    through_dispatch = requests.post(
+        f"{box.url}/invocations?modelname=bert_encode", json=word_pieces(2), timeout=60
+    )
+    pooled = []
+    for response in (infer(box, "bert_encode", word_pieces(2)), through_dispatch):
+        outputs = {output["name"]: output for output in response.json()["outputs"]}
+        shapes = {name: output["shape"] for name, output in outputs.items()}
+        assert shapes == {"output": [2, 128, 384], "pooled_output": [2, 384]}
+        pooled.append(outputs["pooled_output"]["data"])
     np.testing.assert_allclose(pooled[0], pooled[1], atol=1e-5)
 
 
@@ -168,13 +168,9 @@ def test_a_file_that_is_no_weights_file_or_unpickles_anything_but_tensors_is_ref
 
 def request_stream(box: RunningBox, text: str, **parameters: object) -> requests.Response:
     """Request a stream of events; the body of the response is not read yet."""
-    return requests.post(
-        f"{box.url}/invocations",
-        json={"modelname": "t5_translate", "payload": {"text": text}, "parameters": parameters},
-        headers={"Accept": "text/event-stream"},
-        stream=True,
-        timeout=60,
-    )
+    body = {"modelname": "t5_translate", "payload": {"text": text}, "parameters": parameters}
+    headers = {"Accept": "text/event-stream"}
+    return requests.post(f"{box.url}/invocations", json=body, headers=headers, stream=True, timeout=60)
 
 
 def read_parts(response: requests.Response, key: str = "result") -> list[str]:
@@ -186,9 +182,8 @@ def test_tokens_are_streamed_and_join_to_the_translation(box: RunningBox) -> Non
     parts = read_parts(request_stream(box, PROMPT))
     assert (len(parts) > 4, "".join(parts)) == (True, TRANSLATION)
     assert "".join(read_parts(request_stream(box, PROMPT, max_tokens=2))) == "Das Haus"
-    url = f"{box.url}/v2/models/t5_translate/generate_stream"
-    response = requests.post(url, json={"text": PROMPT}, timeout=60)  # Triton's own needs only the text
-    assert "".join(read_parts(response, "token")) == TRANSLATION
+    own = infer(box, "t5_translate", {"text": PROMPT}, "generate_stream")  # Triton's own needs only the text
+    assert "".join(read_parts(own, "token")) == TRANSLATION
 
 
 @NEEDS_STRINGS
@@ -217,14 +212,6 @@ def test_hanging_up_stops_the_model_between_tokens(box: RunningBox) -> None:
     wait_until(lambda: "caller went away after " in box.log.read_text(), 20, "the model's line")
 
 
-def token_request(rows: list[list[int]], mask: list[list[int]] | None = None) -> dict[str, Any]:
-    """The v2 request of a caller that has a tokenizer."""
-    ids = np.array(rows, np.int32)
-    return tensors(
-        input_ids=ids, attention_mask=np.ones_like(ids) if mask is None else np.array(mask, np.int32)
-    )
-
-
 @NEEDS_STRINGS
 def test_token_ids_are_translated_to_token_ids(box: RunningBox, repository: Path) -> None:
     tokenizer = Tokenizer.from_file(str(repository / "t5_translate" / "tokenizer.json"))
@@ -234,36 +221,30 @@ def test_token_ids_are_translated_to_token_ids(box: RunningBox, repository: Path
     assert output["data"] == [0, *tokenizer.encode(TRANSLATION).ids]
 
 
-INVALID = word_pieces()
-INVALID["inputs"][0]["data"][3] = 99_999
+FLOATS = np.zeros((1, 128), np.float32)
+UNKNOWN_WORD = word_pieces()
+UNKNOWN_WORD["inputs"][0]["data"][3] = 99_999
+STREAM = "generate_stream"  # which bypasses the client
 
 
 @pytest.mark.parametrize(
-    ("model", "body"),
+    ("model", "route", "body"),
     [
-        (
-            "bert_encode",
-            tensors(token_ids=np.zeros((1, 128), np.float32), attn_mask=np.zeros((1, 128), np.float32)),
-        ),
-        ("bert_encode", word_pieces(length=64)),
-        ("bert_encode", word_pieces(rows=17)),
-        ("bert_encode", INVALID),
-        ("t5_tokens", token_request([[5, 40_000, 1]])),
-        ("t5_tokens", token_request([[5, -1, 1]])),
-        ("t5_tokens", token_request([[5, 6, 1]], [[0, 0, 0]])),
-        ("t5_tokens", token_request([[5, 6, 1]], [[1, 1]])),
-        ("t5_tokens", token_request([[5] * 513])),
+        ("bert_encode", "infer", tensors(token_ids=FLOATS, attn_mask=FLOATS)),
+        ("bert_encode", "infer", word_pieces(length=64)),
+        ("bert_encode", "infer", word_pieces(rows=17)),
+        ("bert_encode", "infer", UNKNOWN_WORD),
+        ("t5_tokens", "infer", token_request([[5, 40_000, 1]])),
+        ("t5_tokens", "infer", token_request([[5, -1, 1]])),
+        ("t5_tokens", "infer", token_request([[5, 6, 1]], [[0, 0, 0]])),
+        ("t5_tokens", "infer", token_request([[5, 6, 1]], [[1, 1]])),
+        ("t5_tokens", "infer", token_request([[5] * 513])),
+        pytest.param("t5_translate", STREAM, {"text": PROMPT, "max_tokens": 0}, marks=NEEDS_STRINGS),
+        pytest.param("t5_translate", STREAM, {"text": " "}, marks=NEEDS_STRINGS),
     ],
 )
-def test_invalid_tensors_are_a_400(box: RunningBox, model: str, body: dict[str, Any]) -> None:
-    response = infer(box, model, body)
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-
-
-@NEEDS_STRINGS
-@pytest.mark.parametrize("body", [{"text": PROMPT, "max_tokens": 0}, {"text": " "}])
-def test_the_model_itself_refuses_bad_requests_that_bypass_its_client(
-    box: RunningBox, body: dict[str, object]
+def test_the_model_itself_refuses_invalid_tensors_with_a_400(
+    box: RunningBox, model: str, route: str, body: dict[str, Any]
 ) -> None:
-    response = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
+    response = infer(box, model, body, route)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
