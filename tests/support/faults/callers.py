@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
+from typing import NamedTuple
 
 from tests.support.faults.inputs import Sample
 
@@ -21,11 +23,9 @@ RETRY_INTERVAL_S = 0.1
 MAX_DETAILS = 20  # sentences kept for the report
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The outcome of one request. Times are those of ``time.monotonic``."""
 
-    sample: str
     model: str
     started: float
     ended: float
@@ -34,15 +34,6 @@ class Reply:
     @property
     def failed(self) -> bool:
         return self.outcome != RIGHT
-
-
-@dataclass(frozen=True)
-class Result:
-    """An outcome, what was wrong, and whether the connection must be closed."""
-
-    outcome: str
-    detail: str = ""
-    broken: bool = False
 
 
 @dataclass
@@ -68,28 +59,25 @@ class Callers:
     replies: list[Reply] = field(default_factory=list)
     #: What was wrong, in sentences.
     details: list[str] = field(default_factory=list)
-    _sent: int = 0
+    #: Counts the requests; one ``next`` is one step for all threads, as an append to a list is.
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _stopped: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> Callers:
-        self._threads = [
-            threading.Thread(target=self._run_caller, args=(number,), daemon=True)
-            for number in range(self.count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for number in range(self.count):
+            self._threads.append(threading.Thread(target=self._run_caller, args=(number,), daemon=True))
+            self._threads[-1].start()
         return self
 
     def stop(self) -> Callers:
         self._stopped.set()
         return self.join()
 
-    def join(self, seconds: float | None = None) -> Callers:
+    def join(self) -> Callers:
         """Wait for the callers to end. Every request ends, as a hang if need be."""
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join()
         return self
 
     @property
@@ -97,69 +85,50 @@ class Callers:
         return any(thread.is_alive() for thread in self._threads)
 
     def outcomes(self) -> Counter[str]:
-        with self._lock:
-            return Counter(reply.outcome for reply in self.replies)
+        return Counter(reply.outcome for reply in self.snapshot())
 
     def snapshot(self) -> list[Reply]:
-        with self._lock:
-            return list(self.replies)
-
-    def _next_sample(self, choice: random.Random, own_samples: Sequence[Sample]) -> Sample | None:
-        with self._lock:
-            if self._stopped.is_set() or (self.limit and self._sent >= self.limit):
-                return None
-            self._sent += 1
-        return choice.choice(own_samples)
+        return self.replies.copy()
 
     def _run_caller(self, number: int) -> None:
         choice = random.Random(self.seed * 1000 + number)
         focused = [sample for sample in self.samples if sample.model == self.focus]
         own_samples = focused if focused and number < self.count // 2 else self.samples
-        connection: HTTPConnection | None = None
-        while sample := self._next_sample(choice, own_samples):
-            if connection is None or (number % 2 + self.kept_of_two < 2):
-                if connection is not None:
-                    connection.close()
-                connection = HTTPConnection(self.host, self.port, timeout=self.hang_after_s)
-            started = time.monotonic()
-            result = self._send(connection, sample)
-            reply = Reply(sample.name, sample.model, started, time.monotonic(), result.outcome)
-            with self._lock:
-                self.replies.append(reply)
-                if result.detail and len(self.details) < MAX_DETAILS:
-                    self.details.append(f"{sample.name}: {result.detail}")
-            if result.broken:
-                connection.close()
-                connection = None
+        is_kept = number % 2 + self.kept_of_two >= 2
+        connection = HTTPConnection(self.host, self.port, timeout=self.hang_after_s)
+        while not self._stopped.is_set() and not (self.limit and next(self._numbers) >= self.limit):
+            sample, started = choice.choice(own_samples), time.monotonic()
+            outcome, detail = self._send(connection, sample)
+            reply = Reply(sample.model, started, time.monotonic(), outcome)
+            self.replies.append(reply)
+            if detail and len(self.details) < MAX_DETAILS:
+                self.details.append(f"{sample.name}: {detail}")
+            if not is_kept or outcome in (HANG, REFUSED, RESET):
+                connection.close()  # the next request opens it again
             if reply.failed:
                 self._stopped.wait(RETRY_INTERVAL_S)
-        if connection is not None:
-            connection.close()
+        connection.close()
 
-    def _send(self, connection: HTTPConnection, sample: Sample) -> Result:
+    def _send(self, connection: HTTPConnection, sample: Sample) -> tuple[str, str]:
+        """Return the outcome, and what was wrong."""
         try:
             # The server may respond and close before it has read the whole request (429), as urllib3 knows too.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request(
-                    "POST", sample.path, body=sample.body, headers={"Content-Type": sample.content_type}
-                )
+                connection.request("POST", sample.path, sample.body, {"Content-Type": sample.content_type})
             response = connection.getresponse()
             answer = response.read()
         except TimeoutError:
-            return Result(HANG, f"no answer in {self.hang_after_s:g} s", broken=True)
+            return HANG, f"no answer in {self.hang_after_s:g} s"
         except ConnectionRefusedError:
-            return Result(REFUSED, broken=True)
+            return REFUSED, ""
         except (OSError, HTTPException) as error:
-            return Result(RESET, repr(error), broken=True)
-        if response.status != 200:
+            return RESET, repr(error)
+        status = response.status
+        if status in (429, 503):
             advice = response.getheader("Retry-After") or ""
-            detail = ""
-            if response.status in (429, 503) and not advice.isdigit():
-                detail = f"{response.status} without Retry-After"
-            elif response.status not in (429, 503, 504):
-                detail = f"{response.status} {answer[:200]!r}"
-            return Result(str(response.status), detail, response.will_close)
-        differences = sample.differences(answer)
-        if differences:
-            return Result(WRONG, f"WRONG ANSWER: {differences[0]}")
-        return Result(PARTLY_RIGHT) if sample.failed_records(answer) else Result(RIGHT)
+            return str(status), "" if advice.isdigit() else f"{status} without Retry-After"
+        if status != 200:
+            return str(status), "" if status == 504 else f"{status} {answer[:200]!r}"
+        if differences := sample.differences(answer):
+            return WRONG, f"WRONG ANSWER: {differences[0]}"
+        return PARTLY_RIGHT if sample.failed_records(answer) else RIGHT, ""
