@@ -14,11 +14,22 @@ from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton import server
 from tests.support.plans import plan_manifest
-from tests.support.tritons import TritonProcess, prepare_triton
 
 
-def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
-    return server.command(Settings.read(environment), triton.box, {**os.environ, **environment}).arguments
+def command_line_of(program: Path, **environment: str) -> tuple[str, ...]:
+    """Return the command line for this server and an empty repository."""
+    repository = program.parent / "models"
+    repository.mkdir(exist_ok=True)
+    box = Box("id", program.parent, repository, 1, 2, 3, "nginx", 0)
+    environment = {"TRIREME_TRITON_SERVER": str(program), **environment}
+    return server.command(Settings.read(environment), box, {**os.environ, **environment}).arguments
+
+
+def write_server(file: Path, help_text: str = "") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\nprintf '{help_text}'\n")
+    file.chmod(0o755)
+    return file
 
 
 @pytest.mark.parametrize(
@@ -26,44 +37,32 @@ def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...
     [("allow-client-shm", "true"), ("http-max-input-size", str(4 * 7 * 2**20)), ("http-thread-count", "3")],
 )
 def test_an_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path, option: str, value: str) -> None:
-    serving = prepare_triton(tmp_path, [])
-    serving.box.repository.mkdir()
     settings = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "7", "SAGEMAKER_TRITON_THREAD_COUNT": "3"}
     for is_known, name in ((True, option), (False, f"{option}s"), (False, f"no-{option}")):
-        program = tmp_path / f"tritonserver-{name}"
-        program.write_text(f"#!/bin/sh\necho '  --{name} <value>'\necho '\ttext about --{option}'\n")
-        program.chmod(0o755)
-        command_line = command_line_of(serving, **settings, TRIREME_TRITON_SERVER=str(program))
+        help_text = f"  --{name} <value>\\n\ttext about --{option}\\n"
+        program = write_server(tmp_path / f"tritonserver-{name}", help_text)
+        command_line = command_line_of(program, **settings)
         assert (f"--{option}={value}" in command_line) is is_known
         assert command_line[0] == str(program)
 
 
 def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) -> None:
-    serving = prepare_triton(tmp_path, [])
-    serving.box.repository.mkdir()
-    program = tmp_path / "triton" / "bin" / "tritonserver"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    settings = {"TRIREME_TRITON_SERVER": str(program), "TRIREME_RESPONSE_CACHE_MB": "64"}
-    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=64 needs"):
-        command_line_of(serving, **settings)
-    library = tmp_path / "triton" / "caches" / server.LOCAL_CACHE
-    library.parent.mkdir(parents=True)
-    library.touch()
-    command_line = command_line_of(serving, **settings)
-    assert f"--cache-config=local,size={64 * 2**20}" in command_line
-    assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
+    program = write_server(tmp_path / "triton" / "bin" / "tritonserver")
+    caches = tmp_path / "triton" / "caches"
+    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=64"):
+        command_line_of(program, TRIREME_RESPONSE_CACHE_MB="64")
+    (caches / server.LOCAL_CACHE).parent.mkdir(parents=True)
+    (caches / server.LOCAL_CACHE).touch()
+    options = {f"--cache-config=local,size={64 * 2**20}", f"--cache-directory={caches}"}
+    assert options <= {*command_line_of(program, TRIREME_RESPONSE_CACHE_MB="64")}
     with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=1000000"):
-        command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "1000000"})
-    command_line = command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "0"})
+        command_line_of(program, TRIREME_RESPONSE_CACHE_MB="1000000")
+    command_line = command_line_of(program, TRIREME_RESPONSE_CACHE_MB="0")
     assert not [argument for argument in command_line if argument.startswith("--cache")]
     # Another cache finds its library in the same folder.
     redis = "--cache-config=redis,host=cache,port=6379"
-    others = {"TRIREME_TRITON_SERVER": str(program), "SAGEMAKER_TRITON_ADDITIONAL_ARGS": redis}
-    command_line = command_line_of(serving, **others)
-    assert redis in command_line
-    assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
+    command_line = command_line_of(program, SAGEMAKER_TRITON_ADDITIONAL_ARGS=redis)
+    assert {redis, f"--cache-directory={caches}"} <= {*command_line}
 
 
 def test_plans_that_bring_a_runtime_are_allowed_only_in_the_boxs_own_repository(tmp_path: Path) -> None:
