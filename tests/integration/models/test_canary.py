@@ -171,37 +171,38 @@ def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model
 
 
 @pytest.mark.exhaustive
-def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(boxes: Boxes, tmp_path: Path) -> None:
-    with pushed(boxes, tmp_path, TRIREME_MODEL_POLL="1") as model:
-        # Polling would take it at once; so it must not see it in two looks before the push.
-        canary = model.write()
-        assert model.push(canary=50).json().get("state") == "canary"
-        newest = model.write()
-        wait_until(lambda: model.row().get("version_error"), description="why it waits")
-        assert {model.factor(identity) for identity in IDS[:30]} == {1, canary}
-        assert model.decide("promote").status_code == 200
-        wait_until(lambda: model.factor("again") == newest, description="the newest version")
-
-
-@pytest.mark.exhaustive
-def test_what_was_rolled_back_is_not_taken_by_polling_and_a_new_start_serves_what_is_there(
+def test_polling_waits_for_the_end_of_a_canary_and_does_not_take_what_was_rolled_back(
     boxes: Boxes, tmp_path: Path
 ) -> None:
+    """A new start serves what is there."""
     with pushed(boxes, tmp_path, TRIREME_MODEL_POLL="1") as model:
-        canary = model.write()
-        assert model.push(canary=50).json().get("state") == "canary"
+
+        def push_canary() -> int:
+            # Polling would take it at once; so it must not see it in two looks before the push.
+            canary = model.write()
+            assert model.push(canary=50).json().get("state") == "canary"
+            return canary
+
+        def factors() -> set[int]:
+            return {model.factor(identity) for identity in IDS[:30]}
+
+        canary, newest = push_canary(), model.write()
+        wait_until(lambda: model.row().get("version_error"), description="why it waits")
+        assert factors() == {1, canary}
+        assert model.decide("promote").status_code == 200
+        wait_until(lambda: model.factor("again") == newest, description="the newest version")
+        canary = push_canary()
         assert model.command("--rollback").returncode == 0
         model.box.kill_and_wait_for_restart("control")
         time.sleep(4)
-        assert {model.factor(identity) for identity in IDS[:30]} == {1}
+        assert factors() == {newest}
         assert model.row()["version_error"]
         assert model.push().json().get("state") == "serves"
         assert model.factor("pushed again") == canary
         assert "version_error" not in model.row()
         write(model.repository, 1)
         wait_until(lambda: model.factor("polled") == 1, description="the old files")
-        canary = model.write()
-        assert model.push(canary=50).json().get("state") == "canary"
+        canary = push_canary()
         assert model.decide("rollback").status_code == 200
         assert model.box.stop() == 0
     with boxes.own(model.repository, TRIREME_MODEL_POLL="1") as box:
