@@ -10,7 +10,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, StreamEnded
 
 from tests.integration.access.locked_boxes import ORIGIN, Answer, LockedBox
-from tests.integration.streaming.test_stalls import (
+from tests.integration.streaming.stalls import (
     MEMORY_BYTES,
     SHORT,
     TORRENT,

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 
 import pytest
@@ -18,20 +15,22 @@ import requests
 import websocket
 
 from sm.model_processes.hang_watch import MAX_GROWTH_BYTES
-from tests.support.boxes import RunningBox, memory_field, retry_until_ok, wait_until
+from tests.integration.streaming.stalls import (
+    ENDLESS_S,
+    MEMORY_BYTES,
+    SHORT,
+    TORRENT,
+    grows_less_than,
+    lost_streams,
+)
+from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import echo_samples, with_golden_answers
 from tests.support.websocket_frames import CLOSE, close_code
 
-#: Seconds that a stream would take whose caller reads nothing: much longer than a test waits.
-ENDLESS_S = 300.0
-TORRENT: dict[str, float] = {"seconds": ENDLESS_S, "size": 100_000}
-SHORT: dict[str, float] = {"seconds": 0.1, "size": 10}
 #: Slots of the box.
 THREADS = 4
 SLOW_READERS, SLOW_READS = 100, 50
-#: What a caller may add to the memory of Triton and the worker, beside the models' own.
-MEMORY_BYTES = 300 * 2**20
 END_OF_STREAM = b"\r\n0\r\n\r\n"
 
 
@@ -56,39 +55,8 @@ def ask(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = False) -> so
     return connection
 
 
-def box_bytes(box: RunningBox) -> int:
-    """Memory of Triton and the workers."""
-    return sum(memory_field(pid, "Pss:") for pid in (box.child("triton")["pid"], *box.workers()))
-
-
-def lost_streams(box: RunningBox) -> int:
-    """Return the streams that were ended. The port without TLS has no metrics."""
-    return box.log.read_text().count('"code":"stream_stalled"')
-
-
 def wait_until_idle(box: RunningBox) -> None:
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of all streams")
-
-
-@contextmanager
-def grows_less_than(limit: int, box: RunningBox) -> Iterator[None]:
-    """Check that the memory of Triton and the workers never grows by so much during the block."""
-    before, done = box_bytes(box), threading.Event()
-
-    def watch() -> int:
-        peak = 0
-        while not done.wait(0.2):
-            with suppress(OSError):
-                peak = max(peak, box_bytes(box))
-        return peak
-
-    with ThreadPoolExecutor(1) as pool:
-        peak = pool.submit(watch)
-        try:
-            yield
-        finally:
-            done.set()
-    assert peak.result() - before < limit
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
