@@ -27,6 +27,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     for name, model in FOLDER_MODELS.items():
         model.write(serving.box.repository / name)
     serving.start()
+    (serving.box.run / "ready").touch()
     yield serving
     serving.stop()
 

@@ -101,9 +101,11 @@ REVERSE_EVERY_INPUT = """
 assert all(isinstance(t, pb.Tensor) for t in request.inputs())
 return {"of_" + t.name(): t.as_numpy()[::-1] for t in request.inputs()}
 """
-COUNT_CALLS = """
-self.calls = getattr(self, "calls", 0) + 1
-return {"y": np.array([self.calls], np.float32)}
+#: Takes a second, and leaves a file beside the model when it is done.
+SLOW_CALL = """
+time.sleep(1)
+open(__file__ + ".done", "w").close()
+return {"y": tensor(request, "x")}
 """
 FOLDER_MODELS: dict[str, Model | PickModel] = {
     "typed": Model(
@@ -115,8 +117,7 @@ FOLDER_MODELS: dict[str, Model | PickModel] = {
     "token_stream": DecoupledTokenModel(
         'yield from [{"y": tensor(request, "x") + n} for n in range(3)]', INPUTS, OUTPUTS
     ),
-    "warm": WarmModel(COUNT_CALLS, INPUTS, OUTPUTS),
-    "cold": Model(COUNT_CALLS, INPUTS, OUTPUTS),
+    "warm": WarmModel(SLOW_CALL, INPUTS, OUTPUTS),
     "batched": PickModel(BATCHED),
     "single": PickModel(),
     "threaded": PickModel(BATCHED + TWO_INSTANCES),

@@ -40,7 +40,8 @@ TIMEOUT_S = 10.0
 REQUEST = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
 RESPONSE = pb.ModelInferResponse(model_name="model", id="7", raw_output_contents=[b"y" * 3000])
 ANSWER = message(RESPONSE.SerializeToString())
-LONG_ANSWER = message(pb.ModelInferResponse(raw_output_contents=[bytes(5_000_000)]).SerializeToString())
+LONG_RESPONSE = pb.ModelInferResponse(raw_output_contents=[bytes(range(256)) * 20_000])
+LONG_ANSWER = message(LONG_RESPONSE.SerializeToString())
 #: More than a server takes without a WINDOW_UPDATE, and more than sockets keep.
 LONG_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[b"x" * 300_000])
 HUGE_REQUEST = pb.ModelInferRequest(model_name="model", raw_input_contents=[bytes(30_000_000)])
