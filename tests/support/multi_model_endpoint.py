@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import requests
 
 from tests.support.box_fixture import Boxes, ClientSource
-from tests.support.boxes import CLIENTS, RunningBox, running_box, wait_until
+from tests.support.boxes import CLIENTS, RunningBox, running_box
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.tritons import ECHO_REQUEST
 
@@ -38,12 +37,6 @@ class MultiModelEndpoint:
         """Load an archive of a model that doubles, unless it is loaded already."""
         if self.request("GET", f"/models/{name}").status_code != 200:
             self.load_successfully(name, self.platform.write_flat(name, multiplying_model(2)), target)
-
-    def wait_until_load_begins(self, name: str, load: Future[requests.Response]) -> None:
-        """Wait until the box stages the model of an unfinished load."""
-        staged = self.box.run_folder() / "models" / name
-        wait_until(lambda: staged.exists() or load.done(), description="the load begun")
-        assert not load.done(), load.result().text
 
     def unload(self, name: str) -> requests.Response:
         return requests.delete(f"{self.url}/models/{name}", timeout=120)

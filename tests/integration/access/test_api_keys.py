@@ -149,9 +149,7 @@ def test_keys_added_to_or_removed_from_the_file_take_effect(locked: LockedBox) -
 
 
 @pytest.mark.parametrize("broken", ["", "garbage\n", "\nalice sha256:12\n", None])
-def test_a_key_file_that_becomes_invalid_leaves_the_old_keys_in_force(
-    locked: LockedBox, broken: str | None
-) -> None:
+def test_a_key_file_that_becomes_invalid_leaves_the_old_keys(locked: LockedBox, broken: str | None) -> None:
     content, before = locked.keys_file.read_text(), locked.warnings(locked.keys_file)
     try:
         if broken is None:

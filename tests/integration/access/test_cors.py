@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import websocket
-from selenium import webdriver
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -50,12 +50,12 @@ def page_port(locked: LockedBox, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="module")
-def browser(page_port: int) -> Iterator[webdriver.Chrome]:
+def browser(page_port: int) -> Iterator[Chrome]:
     with chromium("--ignore-certificate-errors") as driver:
         yield driver
 
 
-def invoke_from_page(browser: webdriver.Chrome, locked: LockedBox, key: str) -> dict[str, Any]:
+def invoke_from_page(browser: Chrome, locked: LockedBox, key: str) -> dict[str, Any]:
     """Invoke a model from a script on the page; return the status and body that the script sees."""
     url = f"https://127.0.0.1:{locked.tls_port}/invocations"
     return dict(browser.execute_async_script(INVOKE_MODEL, url, key))
@@ -71,11 +71,9 @@ def preflight(locked: LockedBox, origin: str) -> Answer:
     )
 
 
-def test_a_page_of_a_listed_origin_can_invoke_a_model(
-    browser: webdriver.Chrome, locked: LockedBox, page_port: int
-) -> None:
+def test_a_page_of_a_listed_origin_can_invoke_a_model(browser: Chrome, locked: LockedBox) -> None:
     """It can read errors too."""
-    browser.get(f"http://localhost:{page_port}")
+    browser.get(f"http://localhost:{locked.page_port}")
     assert invoke_from_page(browser, locked, locked.key)["body"]["result"] == [7]
     without_key = invoke_from_page(browser, locked, "")
     assert (without_key["status"], without_key["body"]["code"]) == (401, "unauthorized")
@@ -89,18 +87,14 @@ def test_a_page_of_a_listed_origin_can_invoke_a_model(
     assert (limited["status"], int(limited["retry"]) >= 1) == (429, True)
 
 
-def test_a_page_of_another_origin_is_refused(
-    browser: webdriver.Chrome, locked: LockedBox, page_port: int
-) -> None:
-    browser.get(f"http://127.0.0.1:{page_port}")
+def test_a_page_of_another_origin_is_refused(browser: Chrome, locked: LockedBox) -> None:
+    browser.get(f"http://127.0.0.1:{locked.page_port}")
     assert invoke_from_page(browser, locked, locked.key).keys() == {"error"}
     url = f"wss://127.0.0.1:{locked.tls_port}/invocations-bidirectional-stream"
     assert browser.execute_async_script(OPEN_WEBSOCKET, url) == "refused"
 
 
-def test_the_playground_asks_for_a_key_and_works_with_one(
-    browser: webdriver.Chrome, locked: LockedBox
-) -> None:
+def test_the_playground_asks_for_a_key_and_works_with_one(browser: Chrome, locked: LockedBox) -> None:
     def find(selector: str) -> Any:
         return WebDriverWait(browser, 20).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,15 +22,10 @@ from sm.server.access.keys import (
     TokenBucket,
     presented_key,
 )
-from sm.settings import HERE
+from tests.support.sm_command import run_sm_here
 
 FILE = Path("keys")
 HASH = "sha256:" + "0" * 64
-
-
-def run_new_key(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sm.cli", "new-key", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
 
 
 def test_a_key_file_has_comments_names_hashes_and_limits() -> None:
@@ -60,9 +53,7 @@ def test_a_key_file_has_comments_names_hashes_and_limits() -> None:
         ("\x00\xff\n", "line 1"),
     ],
 )
-def test_an_invalid_key_file_is_refused_with_the_line_number_and_without_its_content(
-    text: str, line: str
-) -> None:
+def test_an_invalid_key_file_is_refused_by_its_line_number(text: str, line: str) -> None:
     with pytest.raises(KeyFileError, match=line or None) as raised:
         keys.parse(text.encode("latin-1"), FILE)
     assert "the-key-itself" not in str(raised.value)
@@ -174,9 +165,9 @@ def test_reading_the_key_file_again_grants_no_new_burst() -> None:
 
 
 def test_new_key_prints_the_key_once_and_writes_its_hash_to_the_file(tmp_path: Path) -> None:
-    keys_file = tmp_path / "keys"
-    first = run_new_key("alice", "--file", str(keys_file))
-    second = run_new_key("bob", "--file", str(keys_file), "--rate", "2", "--burst", "5")
+    keys_file, command = tmp_path / FILE, ("new-key", "--file", FILE)
+    first = run_sm_here(*command, "alice", cwd=tmp_path)
+    second = run_sm_here(*command, "bob", "--rate", "2", "--burst", "5", cwd=tmp_path)
     assert keys_file.stat().st_mode & 0o777 == 0o600
     ring = KeyRing(keys.parse(keys_file.read_bytes(), keys_file))
     found = [ring.find(completed.stdout.strip().encode()) for completed in (first, second)]
@@ -187,11 +178,11 @@ def test_new_key_prints_the_key_once_and_writes_its_hash_to_the_file(tmp_path: P
     content = keys_file.read_text()
     assert first.stdout.strip() not in content + first.stderr
     for name in ("alice", "a b"):
-        assert run_new_key(name, "--file", str(keys_file)).returncode == 1
+        assert run_sm_here(*command, name, cwd=tmp_path).returncode == 1
     assert keys_file.read_text() == content
 
 
 def test_new_key_without_a_file_prints_the_key_and_its_line() -> None:
-    _, key, _, *line = run_new_key("alice").stdout.split()
+    _, key, _, *line = run_sm_here("new-key", "alice", cwd=Path()).stdout.split()
     (api_key,) = keys.parse(" ".join(line).encode(), FILE)
     assert KeyRing([api_key]).find(key.encode()) == api_key

@@ -86,9 +86,7 @@ def install(folder: Path, files: tuple[Path, Path]) -> str:
 @pytest.mark.parametrize(
     ("certificate", "warning"), [({}, ""), ({"days": -1}, "expired"), ({"client_only": True}, "purpose")]
 )
-def test_a_certificate_is_copied_for_its_owner_only_with_a_warning_if_callers_will_refuse_it(
-    tmp_path: Path, certificate: dict[str, Any], warning: str
-) -> None:
+def test_a_certificate_is_copied_privately(tmp_path: Path, certificate: dict[str, Any], warning: str) -> None:
     said = install(tmp_path, certificate_files.write(tmp_path, **certificate))
     assert (bool(said), warning in said) == (bool(warning), True)
     folder = tmp_path / "tls"

@@ -30,7 +30,7 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("path", "body", "part"), STREAMS)
-def test_a_stream_needs_a_key_and_names_a_listed_origin_only(
+def test_a_stream_needs_a_key_and_a_listed_origin(
     locked: LockedBox, path: str, body: bytes, part: bytes
 ) -> None:
     def stream(**headers: str) -> Answer:

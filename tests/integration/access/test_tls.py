@@ -38,7 +38,7 @@ def wait_until_served(locked: LockedBox, certificate: bytes) -> None:
 
 
 @pytest.fixture
-def original_certificate(locked: LockedBox) -> Iterator[bytes]:
+def original(locked: LockedBox) -> Iterator[bytes]:
     """The certificate that the box started with; it is restored after the test."""
     files = (locked.certificate, locked.certificate_key)
     contents = [file.read_bytes() for file in files]
@@ -93,7 +93,7 @@ def test_the_port_without_tls_serves_ping_only(locked: LockedBox, method: str, p
     assert str(locked.tls_port) in response.json()["error"]
 
 
-def test_ping_needs_neither_tls_nor_a_key_and_plain_http_at_the_tls_port_gets_a_400(
+def test_ping_needs_neither_tls_nor_a_key_but_its_own_port(
     locked: LockedBox,
 ) -> None:
     assert requests.post(f"{locked.box.url}/ping", timeout=5).status_code == 200
@@ -107,9 +107,7 @@ def test_ping_needs_neither_tls_nor_a_key_and_plain_http_at_the_tls_port_gets_a_
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-def test_a_new_certificate_is_served_without_a_restart(
-    locked: LockedBox, original_certificate: bytes
-) -> None:
+def test_a_new_certificate_is_served_without_a_restart(locked: LockedBox, original: bytes) -> None:
     nginx_before = locked.box.child("nginx")
     with locked.connect() as open_request:
         open_request.sendall(b"GET /ping HTTP/1.1\r\n")
@@ -122,9 +120,7 @@ def test_a_new_certificate_is_served_without_a_restart(
 
 
 @pytest.mark.parametrize("broken", ["certificate", "key", "missing"])
-def test_a_broken_pair_leaves_the_old_certificate_even_after_nginx_restarts(
-    locked: LockedBox, original_certificate: bytes, broken: str
-) -> None:
+def test_a_broken_pair_leaves_the_old_certificate(locked: LockedBox, original: bytes, broken: str) -> None:
     before = locked.warnings(locked.certificate)
     if broken == "certificate":
         locked.certificate.write_text("garbage")
@@ -135,5 +131,5 @@ def test_a_broken_pair_leaves_the_old_certificate_even_after_nginx_restarts(
         locked.certificate.unlink()
     wait_until(lambda: locked.warnings(locked.certificate) > before, description="a warning")
     locked.box.kill_and_wait_for_restart("nginx")
-    assert served_certificate(locked) == original_certificate
+    assert served_certificate(locked) == original
     assert "PRIVATE KEY" not in locked.box.log.read_text()

@@ -43,7 +43,7 @@ def vectors(client: OpenAI, texts: Any, model: str = "sentences", **options: Any
 
 # Without a format the client asks for base64 and decodes it itself.
 @pytest.mark.parametrize("options", [{}, {"encoding_format": "float"}])
-def test_a_list_of_texts_becomes_vectors_with_the_tokens_that_were_read(
+def test_a_list_of_texts_becomes_vectors_and_tokens_are_counted(
     client: OpenAI, options: dict[str, Any]
 ) -> None:
     answer = client.embeddings.create(model="sentences", input=TEXTS, **options)
@@ -169,7 +169,7 @@ def calls(box: RunningBox, model: str) -> float:
     return box.metric("trireme_invocation_duration_seconds_count", model=model, stage="preprocess")
 
 
-def test_callers_share_calls_and_none_notices_that_triton_is_killed_under_their_batch(
+def test_callers_share_calls_and_none_notices_that_triton_is_killed(
     box: RunningBox,
 ) -> None:
     before = calls(box, "sentences")

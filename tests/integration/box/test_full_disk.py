@@ -69,9 +69,7 @@ def test_small_requests_ping_and_metrics_are_answered_as_usual(box: RunningBox, 
     assert box.workers() == workers
 
 
-def test_a_body_that_does_not_fit_on_the_disk_is_a_500_and_is_served_later(
-    box: RunningBox, short_path: Path
-) -> None:
+def test_a_body_that_does_not_fit_is_a_500_and_is_served_later(box: RunningBox, short_path: Path) -> None:
     with filled_disk(box, short_path):
         response = box.send(BODY_ON_DISK)
         assert (response.status_code, response.json()["code"]) == (500, "internal_error")
@@ -81,9 +79,7 @@ def test_a_body_that_does_not_fit_on_the_disk_is_a_500_and_is_served_later(
     check_served(box)
 
 
-def test_a_process_that_dies_on_a_full_disk_is_replaced_and_a_worker_by_one_without_metrics(
-    box: RunningBox, short_path: Path
-) -> None:
+def test_a_process_that_dies_on_a_full_disk_is_replaced(box: RunningBox, short_path: Path) -> None:
     master, workers = box.child("data")["pid"], box.workers()
     with filled_disk(box, short_path):
         box.kill_and_wait_for_restart("nginx")

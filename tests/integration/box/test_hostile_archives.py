@@ -1,12 +1,10 @@
-"""Damaged files, models that hang, and ONNX graphs that mean harm, harm their archive only."""
+"""Models that hang, and ONNX graphs that mean harm, harm their archive only."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ import requests
 from onnx import TensorProto, helper
 
 from sm.triton import onnx_cpu
+from tests.integration.box.raw_posts import begin_post
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids
@@ -28,22 +27,6 @@ from tests.support.onnx_graphs import endless, plus_one, save_graph
 from tests.support.tritons import DecoupledModel, Model
 
 TIMEOUT_S = 8  # of an invocation
-CLIENT = """
-from pathlib import Path
-
-from sm.client.base import Client
-
-HERE = Path(__file__).parent
-
-
-class Reader(Client):
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        {statement}
-
-    def inference(self, payload):
-        return 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -87,25 +70,7 @@ def check_harmless(endpoint: MultiModelEndpoint, url: str, body: object) -> tupl
     return load.status_code, answers[1].status_code if load.ok else 0
 
 
-@pytest.mark.parametrize(
-    ("file", "statement"),
-    [
-        ("tokenizer.json", "import tokenizers; tokenizers.Tokenizer.from_file(str(HERE / 'tokenizer.json'))"),
-        ("vocab.txt", "self.words = (HERE / 'vocab.txt').read_text('utf-8').split()"),
-    ],
-)
-def test_a_damaged_file_beside_a_client_is_a_500_of_that_archive(
-    endpoint: MultiModelEndpoint, file: str, statement: str
-) -> None:
-    client = CLIENT.format(statement=statement)
-    url = Path(endpoint.platform.write_flat("bad", multiplying_model(3), client=client))
-    (url / "code" / file).write_bytes(b'{"model": {"type": "BPE", ' + random.Random(1).randbytes(512))
-    assert check_harmless(endpoint, str(url), {"payload": {}}) == (200, 500)
-
-
-def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(
-    endpoint: MultiModelEndpoint, gpu_memory: Path
-) -> None:
+def test_a_taken_step_is_a_409_and_a_full_gpu_a_507(endpoint: MultiModelEndpoint, gpu_memory: Path) -> None:
     steps = {"pre": multiplying_model(2), "whole": chain_config("pre")}
     endpoint.load_successfully("one", endpoint.platform.write_nested("one", steps))
     response = endpoint.load("two", endpoint.platform.write_nested("two", steps))
@@ -272,12 +237,7 @@ def test_a_model_that_hangs_is_loaded_again_and_nothing_else_is(hanging: MultiMo
 
 
 def invoke_and_hang_up(box: RunningBox, number: float, seconds: float) -> None:
-    body = json.dumps(number_body(number))
-    with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
-        connection.sendall(
-            f"POST /models/alone/invoke HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
+    with begin_post(box, "/models/alone/invoke", json.dumps(number_body(number)).encode()):
         time.sleep(seconds)
 
 

@@ -112,9 +112,7 @@ def test_idle_workers_return_their_memory_and_no_part_of_a_body_stays_on_disk(bo
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("round_trip", [send_npy, send_binary_v2])
-def test_25_mb_come_back_unchanged_and_their_memory_levels_off(
-    box: RunningBox, round_trip: RoundTrip
-) -> None:
+def test_25_mb_come_back_unchanged_and_memory_levels_off(box: RunningBox, round_trip: RoundTrip) -> None:
     """A leak of one body in thirty never levels off."""
     peaks: list[int] = []
     while len(peaks) < MAX_ROUNDS:

@@ -43,75 +43,65 @@ ENVIRONMENT = {
 FILE = 'import { readFileSync } from "node:fs";\nconst file = new Blob([readFileSync("%s")]);\n'
 
 
-class PageCode:
-    """The code that the page shows for a record, by language, in a folder with the file that it reads."""
+def run(folder: Path, *command: str) -> str:
+    completed = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert completed.returncode == 0, f"{command}: {completed.stderr}"
+    return completed.stdout.strip()
 
-    def __init__(self, folder: Path, box: RunningBox, client: Any, record: Any, **overrides: Any) -> None:
-        if shutil.which("node") is None:
-            pytest.skip("there is no node here")
-        self.folder = folder
-        for file in (PAGE / "request.js", PAGE / "dom.js", HERE / "clients/resnet/sample/cat.png"):
-            shutil.copy(file, folder)
-        (folder / "package.json").write_text('{"type": "module"}')
-        (folder / "build.js").write_text(SCRIPT)
-        wanted = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **overrides}
-        built = json.loads(self._run("node", "build.js", json.dumps(wanted)))
-        if built["file"]:
-            (folder / "request.json").write_text(built["file"])
-        self.code: dict[str, str] = built["shown"]
-        assert tuple(self.code) == LANGUAGES
 
-    def run(self, language: str) -> Any:
-        """Run the code of a language as a user would; return the answer."""
-        text = self.code[language]
-        if language == "Python requests":  # print(response.json()) prints a Python literal, not JSON
-            return ast.literal_eval(self._run(sys.executable, "-c", text))
-        if language == "Python boto3":
-            return json.loads(self._run(sys.executable, "-c", text))
-        if language == "JavaScript":  # console.log does not print JSON
-            name = "cat.png" if "cat.png" in text else "request.json"
-            (self.folder / "shown.mjs").write_text(
-                (FILE % name if "body: file" in text else "")
-                + text.replace("console.log(", "(value => console.log(JSON.stringify(value)))(")
-            )
-            return json.loads(self._run("node", "shown.mjs"))
-        printed = self._run("bash", "-c", text)
-        return json.loads((self.folder / "answer.json").read_text() if language == "AWS CLI" else printed)
+def shown_code(folder: Path, box: RunningBox, client: Any, record: Any, **overrides: Any) -> dict[str, str]:
+    """Return the code that the page shows for a record, by language. The folder has the file that it reads."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no node here")
+    for file in (PAGE / "request.js", PAGE / "dom.js", HERE / "clients/resnet/sample/cat.png"):
+        shutil.copy(file, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "build.js").write_text(SCRIPT)
+    wanted = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **overrides}
+    built = json.loads(run(folder, "node", "build.js", json.dumps(wanted)))
+    if built["file"]:
+        (folder / "request.json").write_text(built["file"])
+    code: dict[str, str] = built["shown"]
+    assert tuple(code) == LANGUAGES
+    return code
 
-    def _run(self, *command: str) -> str:
-        completed = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert completed.returncode == 0, f"{command}: {completed.stderr}"
-        return completed.stdout.strip()
+
+def answer(folder: Path, language: str, code: str) -> Any:
+    """Run code as a user would; return its answer."""
+    if language == "Python requests":  # print(response.json()) prints a Python literal, not JSON
+        return ast.literal_eval(run(folder, sys.executable, "-c", code))
+    if language == "Python boto3":
+        return json.loads(run(folder, sys.executable, "-c", code))
+    if language == "JavaScript":  # console.log does not print JSON
+        name = "cat.png" if "cat.png" in code else "request.json"
+        head = FILE % name if "body: file" in code else ""
+        body = code.replace("console.log(", "(value => console.log(JSON.stringify(value)))(")
+        (folder / "shown.mjs").write_text(head + body)
+        return json.loads(run(folder, "node", "shown.mjs"))
+    printed = run(folder, "bash", "-c", code)
+    return json.loads((folder / "answer.json").read_text() if language == "AWS CLI" else printed)
 
 
 def test_the_code_for_a_text_gives_the_same_result_in_every_language(box: RunningBox, tmp_path: Path) -> None:
     client = {"name": "bert_base", "mainField": "text", "contentTypes": ["text/plain"]}
     sentence = 'It\'s a [MASK] "day" in Zürich.'
-    code = PageCode(tmp_path, box, client, {"text": sentence})
+    code = shown_code(tmp_path, box, client, {"text": sentence})
     expected = box.invoke("bert_base", {"text": sentence}).json()
-    assert {language: code.run(language) for language in LANGUAGES} == dict.fromkeys(LANGUAGES, expected)
+    assert [answer(tmp_path, *each) for each in code.items()] == [expected] * len(LANGUAGES)
 
 
-def test_the_code_for_a_picture_with_parameters_works_in_every_language(
-    box: RunningBox, tmp_path: Path
-) -> None:
+def test_the_code_for_a_picture_works_in_every_language(box: RunningBox, tmp_path: Path) -> None:
     client = {"name": "resnet", "mainField": "image", "contentTypes": ["image/png"]}
-    code = PageCode(tmp_path, box, client, {}, picture="cat.png", parameters={"top": 2})
-    answers = {language: code.run(language)["result"] for language in LANGUAGES}
-    assert {language: len(rows) for language, rows in answers.items()} == dict.fromkeys(LANGUAGES, 2)
-    assert all("Egyptian cat" in rows[0] for rows in answers.values())
+    code = shown_code(tmp_path, box, client, {}, picture="cat.png", parameters={"top": 2})
+    results = {language: answer(tmp_path, language, text)["result"] for language, text in code.items()}
+    assert {language: len(rows) for language, rows in results.items()} == dict.fromkeys(LANGUAGES, 2)
+    assert all("Egyptian cat" in rows[0] for rows in results.values())
 
 
-@pytest.mark.parametrize("language", ["Python boto3", "JavaScript"])
-def test_the_code_for_long_json_reads_it_from_a_file(box: RunningBox, tmp_path: Path, language: str) -> None:
+def test_the_code_for_long_json_reads_it_from_a_file(box: RunningBox, tmp_path: Path) -> None:
     client = {"name": "resnet", "mainField": "image", "contentTypes": ["image/png"], "count": 2}
-    answer = PageCode(tmp_path, box, client, {}, picture="cat.png").run(language)
-    assert len(answer["result"]) == 2
+    code = shown_code(tmp_path, box, client, {}, picture="cat.png")
+    for language in ("Python boto3", "JavaScript"):
+        assert len(answer(tmp_path, language, code[language])["result"]) == 2

@@ -1,4 +1,4 @@
-"""The commands of the README work as written. tests/integration/logs has those that ``make serve`` prints."""
+"""The commands of the README, and for those who come from the official container, work as written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox
+from tests.support.boxes import RunningBox, free_port
+from tests.support.pages import code_blocks, run_commands
+from tests.support.tritons import MODELS
 
 README = (HERE / "README.md").read_text()
 CURLS = re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M)
@@ -30,3 +33,12 @@ def test_the_readmes_boto3_program_works_as_written(box: RunningBox) -> None:
     programs = re.findall(r"```python\n(.*?)```", README, re.S)
     (program,) = [block for block in programs if "import boto3" in block]
     assert "Egyptian" in run([sys.executable, "-c", program], box.port)
+
+
+def test_an_archive_of_the_official_container_is_served_unchanged(tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "echo")
+    subprocess.run(["tar", "czf", "model.tar.gz", "echo"], cwd=tmp_path, check=True)
+    page = code_blocks("start/from-the-official-container.md")
+    (commands,) = [block for block in page if "model.tar.gz" in block]
+    (answer,) = run_commands(commands, tmp_path, free_port())
+    assert (answer["model_name"], answer["outputs"][0]["data"]) == ("echo", [1, 2, 3])

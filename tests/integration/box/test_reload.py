@@ -101,9 +101,7 @@ def nothing_else_disturbed(box: RunningBox) -> Iterator[None]:
     assert box.child("triton") == triton_before
 
 
-def test_an_edit_is_served_without_a_restart_and_disturbs_nothing_else(
-    box: RunningBox, clients: Path
-) -> None:
+def test_an_edit_is_served_and_disturbs_nothing_else(box: RunningBox, clients: Path) -> None:
     with nothing_else_disturbed(box):
         # The second within the same second, and of the same size.
         for version in (2, 3):
@@ -114,9 +112,7 @@ def test_an_edit_is_served_without_a_restart_and_disturbs_nothing_else(
         wait_until_live(box, "dog 3")
 
 
-def test_a_broken_edit_is_reported_once_and_a_running_request_finishes_with_the_code_it_started_with(
-    box: RunningBox, clients: Path
-) -> None:
+def test_a_broken_edit_is_reported_once_and_ends_no_running_request(box: RunningBox, clients: Path) -> None:
     file, lines_before = clients / "word" / "client.py", len(box.log.read_text().splitlines())
     with nothing_else_disturbed(box), ThreadPoolExecutor(1) as pool:
         running = pool.submit(box.invoke, "word", "slowly")
@@ -147,9 +143,7 @@ def test_a_new_client_is_served_and_a_removed_one_is_a_404(box: RunningBox, clie
         wait_until_live(box, "unknown_model", "fresh")
 
 
-def test_a_clients_own_metrics_are_summed_over_workers_and_survive_a_reload(
-    box: RunningBox, clients: Path
-) -> None:
+def test_a_clients_own_metrics_are_summed_and_survive_a_reload(box: RunningBox, clients: Path) -> None:
     """The example of the page."""
     file, expected = clients / "moods.py", code_blocks(OWN_METRICS, "text")[0].splitlines()
     file.write_text(code_blocks(OWN_METRICS, "python")[0])
@@ -179,9 +173,7 @@ def test_a_clients_own_metrics_are_summed_over_workers_and_survive_a_reload(
     wait_until_live(box, "client_failed", "moods")
 
 
-def test_a_client_that_is_not_ready_gets_no_request_and_ping_says_why(
-    box: RunningBox, clients: Path, tmp_path: Path
-) -> None:
+def test_a_client_that_is_not_ready_gets_no_request(box: RunningBox, clients: Path, tmp_path: Path) -> None:
     """The example of the page, with another place for what it needs."""
     licence, file = tmp_path / "licence.txt", clients / "licensed.py"
     licence.touch()

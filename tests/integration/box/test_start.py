@@ -125,9 +125,7 @@ def choice(box: RunningBox, model: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_model_says_which_engine_it_chose_and_keeps_what_it_tried(
-    box: RunningBox, cache: Path, model: str
-) -> None:
+def test_each_model_says_and_keeps_which_engine_it_chose(box: RunningBox, cache: Path, model: str) -> None:
     chosen, possible = choice(box, model), candidates(Wanted(), processor_flags(), versions())
     name = f"{chosen['engine']} {chosen['precision']}"
     assert name in {str(each) for each in possible}
@@ -141,9 +139,7 @@ def test_each_model_says_which_engine_it_chose_and_keeps_what_it_tried(
     assert is_kept is (len(possible) > 1)
 
 
-def test_labels_and_words_are_the_same_and_their_scores_within_the_tolerance(
-    box: RunningBox, demo: Path, cat: bytes
-) -> None:
+def test_answers_are_the_same_within_the_tolerance(box: RunningBox, demo: Path, cat: bytes) -> None:
     """As with ONNX Runtime in fp32."""
 
     def expected_answers(model: str) -> list[Any]:

@@ -108,7 +108,7 @@ def test_a_header_or_a_path_that_is_not_ascii_changes_nothing(box: RunningBox, v
     ],
     ids=("header that fits", "header", "long header", "URL"),
 )
-def test_a_head_that_triton_cannot_read_is_refused_at_once(
+def test_a_head_that_triton_cannot_read_is_refused(
     box: RunningBox, path: str, name: str, status: int
 ) -> None:
     response = post(box, path, headers={"X-Name": name})
@@ -145,9 +145,7 @@ def test_a_path_with_an_extra_slash_is_never_a_redirect(box: RunningBox, path: s
         ("TRACE", "/ping", "GET, HEAD, POST"),
     ],
 )
-def test_a_method_that_a_path_does_not_have_is_a_405_with_those_that_it_has(
-    box: RunningBox, method: str, path: str, allowed: str
-) -> None:
+def test_a_405_names_the_methods_of_its_path(box: RunningBox, method: str, path: str, allowed: str) -> None:
     response = requests.request(method, f"{box.url}{path}", timeout=10)
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
     assert response.headers["Allow"] == allowed

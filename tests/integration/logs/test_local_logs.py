@@ -130,9 +130,7 @@ def records(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_one_command_finds_yesterdays_refused_requests_with_their_reasons(
-    sm: RunSm, yesterdays_log: Path
-) -> None:
+def test_one_command_finds_yesterdays_refused_requests(sm: RunSm, yesterdays_log: Path) -> None:
     result = sm("logs", "--local", "--file", str(yesterdays_log), "--since", "yesterday", "--status", "4xx")
     assert result.status == 0
     lines = {line.partition("request_id=")[2].split()[0]: line for line in result.out.splitlines()}
@@ -211,3 +209,22 @@ def test_following_reads_new_lines_whole_and_a_rotated_or_truncated_log(tmp_path
     file.write_text("5\n")
     assert next(lines) == "5\n"
     lines.close()
+
+
+FAIL = """
+import threading
+from sm.server import logs
+logs.configure("info")
+def fail():
+    raise ValueError("Cannot invoke RPC: Channel closed!")
+threads = [threading.Thread(target=fail, name=f"t{number}") for number in range(20)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_each_line_of_a_process_whose_threads_fail_is_a_record() -> None:
+    done = subprocess.run([sys.executable, "-c", FAIL], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["level"] for line in lines] == ["error"] * 20
+    assert all("Channel closed" in line["traceback"] for line in lines)

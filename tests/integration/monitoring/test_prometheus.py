@@ -119,9 +119,7 @@ def test_every_kind_of_request_of_the_load_is_counted(prometheus: Prometheus, se
 
 
 @pytest.mark.parametrize("title, expression", QUERIES)
-def test_every_query_of_the_dashboard_returns_data(
-    prometheus: Prometheus, title: str, expression: str
-) -> None:
+def test_every_query_of_the_dashboard_has_data(prometheus: Prometheus, title: str, expression: str) -> None:
     values = query_values(prometheus, expression)
     assert [value for value in values if not math.isnan(value)], f"{title}: {values}"
 
@@ -147,9 +145,7 @@ def test_every_alerts_expression_returns_data(prometheus: Prometheus, rule: dict
     assert prometheus.query(match[1])
 
 
-def test_a_restart_and_the_end_of_the_box_each_fire_their_alert(
-    prometheus: Prometheus, busy_box: RunningBox
-) -> None:
+def test_a_restart_and_an_end_each_fire_their_alert(prometheus: Prometheus, busy_box: RunningBox) -> None:
     """Must be the last test of the file: it ends the box."""
 
     def alert_states() -> dict[str, str]:

@@ -67,6 +67,7 @@ def box(triton: PlayedTriton, tmp_path: Path) -> Iterator[Box]:
 
 
 def reason(box: Box) -> str:
+    """Why ``/ping`` is not 200; empty if it is."""
     try:
         check_ready(box)
     except NotReady as error:
@@ -76,12 +77,7 @@ def reason(box: Box) -> str:
 
 def lose(box: Box, model: str) -> None:
     assert box.generation_file
-    shared = SharedGeneration(box.generation_file)
-    assert shared.take_out(model, now())
-
-
-def test_a_ready_triton_is_enough(box: Box) -> None:
-    assert reason(box) == ""
+    assert SharedGeneration(box.generation_file).take_out(model, now())
 
 
 def test_a_request_that_no_worker_answered_is_refused_even_if_the_box_is_ready(box: Box) -> None:
@@ -101,22 +97,27 @@ def test_a_model_that_says_that_it_is_not_ready_is_named(box: Box, triton: Playe
 
 
 @pytest.mark.parametrize(
-    ("state", "why"), [("LOADING", server.LOADING), ("UNAVAILABLE", "no memory"), ("UNLOADING", "no memory")]
+    ("row", "named"),
+    [
+        ({}, "Triton"),
+        ({"state": "LOADING", "reason": "no memory"}, f"two ({server.LOADING})"),
+        ({"state": "UNAVAILABLE", "reason": "no memory"}, "two (no memory)"),
+        ({"state": "UNLOADING", "reason": "no memory"}, "two (no memory)"),
+    ],
 )
-def test_a_model_in_another_state_is_named(box: Box, triton: PlayedTriton, state: str, why: str) -> None:
+def test_an_unready_model_is_named(box: Box, triton: PlayedTriton, row: dict[str, str], named: str) -> None:
     triton.unready("no-such-model")
-    triton.index[1] |= {"state": state, "reason": "no memory"}
-    assert f"two ({why})" in reason(box)
+    triton.index[1] |= row
+    assert named in reason(box)
 
 
 def test_a_start_names_the_models_that_it_waits_for(box: Box, triton: PlayedTriton) -> None:
-    probes = Probes(box, 0)
     triton.unready("one")
     triton.index += [
         {"name": "three", "version": "2", "state": "LOADING"},
         {"name": "three", "version": "1", "state": "READY"},
     ]
-    assert probes.unready_models() == {"one": triton.words, "three": server.LOADING}
+    assert Probes(box, 0).unready_models() == {"one": triton.words, "three": server.LOADING}
     assert Probes(replace(box, http_port=free_port()), 0).unready_models() is None
 
 
@@ -125,26 +126,15 @@ def test_a_model_that_is_loaded_again_counts_only_when_it_stays_away(box: Box, t
     lose(box, "one")
     assert reason(box) == ""
     assert "one" in reason(replace(box, out_seconds=-1.0))
-    # Another one is not excused by it.
+    # One that was unloaded on purpose is not missing; another one is not excused by it.
+    triton.index[1] |= {"state": "UNAVAILABLE", "reason": "unloaded"}
+    assert reason(box) == ""
+    triton.index[1] |= {"state": "READY"}
     triton.unready("two")
     assert "two" in reason(box)
 
 
-def test_a_model_that_was_unloaded_on_purpose_is_not_missing(box: Box, triton: PlayedTriton) -> None:
-    triton.unready("one")
-    triton.index[1] |= {"state": "UNAVAILABLE", "reason": "unloaded"}
-    lose(box, "one")
-    assert reason(box) == ""
-
-
-def test_a_triton_that_is_not_ready_for_no_models_sake_is_not_ready(box: Box, triton: PlayedTriton) -> None:
-    triton.unready("no-such-model")
-    assert "Triton" in reason(box)
-
-
-def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
-    box: Box, triton: PlayedTriton
-) -> None:
+def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one(box: Box, triton: PlayedTriton) -> None:
     box = replace(box, has_versions=True)
     LoadRecords(box.models_file).put(LoadRecord("one", "", "1", "", {"one": "one"}, state=State.SERVES))
     # Of one that is gone again Triton's list has no line, and it is not ready for its sake.
@@ -160,6 +150,7 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
 
 
 def test_only_liveness_is_asked_where_only_that_counts(box: Box, triton: PlayedTriton) -> None:
+    assert reason(box) == ""
     triton.unready("one")
     assert reason(replace(box, ping="live")) == ""
     triton.statuses["/v2/health/live"] = 400

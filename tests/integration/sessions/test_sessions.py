@@ -87,9 +87,7 @@ def test_a_session_is_a_mapping(sessions: Sessions) -> None:
         del session["a/b"]
 
 
-def test_a_session_expires_at_a_fixed_time_even_if_it_is_used(
-    sessions: Sessions, clock: Clock, home: Path
-) -> None:
+def test_a_session_expires_even_if_it_is_used(sessions: Sessions, clock: Clock, home: Path) -> None:
     session = sessions.open("caller")
     assert session.expires == clock.now + LIFETIME_S
     clock.now += LIFETIME_S - 1
@@ -114,9 +112,7 @@ def test_a_closed_session_leaves_nothing_and_cannot_be_used(sessions: Sessions, 
     assert dict(session) == {}
 
 
-def test_over_the_limit_the_error_says_when_the_next_session_expires(
-    worker: Worker, clock: Clock, home: Path
-) -> None:
+def test_over_the_limit_the_error_says_when_one_expires(worker: Worker, clock: Clock, home: Path) -> None:
     workers = [worker(2), worker(2)]
     first = workers[0].open("caller")
     clock.now += 30
@@ -150,9 +146,7 @@ def test_a_caller_can_open_nine_of_ten_sessions_and_everybody_one_while_there_is
     assert [len(open_all(workers, f"mallory {number}")) for number in range(4)] == [90, 9, 1, 0]
 
 
-def test_a_caller_over_the_share_learns_when_its_own_next_session_expires(
-    worker: Worker, clock: Clock
-) -> None:
+def test_a_caller_over_the_share_learns_when_its_next_session_expires(worker: Worker, clock: Clock) -> None:
     workers = [worker(100) for _ in range(3)]
     workers[0].open("alice")
     clock.now += 30
@@ -183,9 +177,7 @@ def test_concurrent_opens_never_exceed_the_limit(worker: Worker, home: Path) -> 
     assert count_rows(home) == (30, 0)
 
 
-def test_two_workers_may_sweep_at_once_and_keep_every_open_session(
-    worker: Worker, clock: Clock, home: Path
-) -> None:
+def test_two_workers_that_sweep_keep_every_open_session(worker: Worker, clock: Clock, home: Path) -> None:
     workers = [worker(), worker()]
     for _ in range(300):
         workers[0].open("caller")["key"] = b"value"
@@ -266,9 +258,7 @@ def test_of_two_concurrent_closes_one_succeeds_and_one_fails(sessions: Sessions)
             assert sum(pool.map(close, [sessions.open("caller").id] * 2)) == 1
 
 
-def test_the_second_folder_is_used_if_the_first_cannot_be_created_and_workers_agree(
-    worker: Worker, home: Path
-) -> None:
+def test_workers_agree_on_the_second_folder_if_there_is_no_first(worker: Worker, home: Path) -> None:
     home.write_text("a file is where the folder should be")
     session = worker().open("caller")
     session["key"] = b"value"

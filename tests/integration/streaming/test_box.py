@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import websocket
 from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
+from tests.integration.box.raw_posts import begin_post
 from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.load import dispatch_body
@@ -146,12 +146,7 @@ def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, rout
 
 def test_a_slow_reader_does_not_delay_other_callers(box: RunningBox) -> None:
     body = dispatch_body("words", {"text": "word " * 400_000})
-    head = (
-        f"POST /invocations HTTP/1.1\r\nHost: box\r\nAccept: text/event-stream\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", box.port)) as reader:
-        reader.sendall(head.encode() + body)
+    with begin_post(box, "/invocations", body, "Accept: text/event-stream") as reader:
         assert reader.recv(1) == b"H"
         for _ in range(5):
             assert len(data_of_events(ask(box, "words", text="a b c"))) == 3
@@ -173,7 +168,7 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> Non
     retry_until_ok(lambda: ask(box, "words", text="a b"))
 
 
-def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model(
+def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error(
     late_box: RunningBox,
 ) -> None:
     box, name = late_box, "past-the-time"
@@ -192,7 +187,7 @@ def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model
     assert box.metric("trireme_invocations_total", **labels) == late + 1
 
 
-def test_without_nginx_the_control_plane_answers_and_nobody_can_forge_an_address(
+def test_without_nginx_there_are_pages_and_nobody_forges_an_address(
     box_without_nginx: RunningBox,
 ) -> None:
     box = box_without_nginx

@@ -17,7 +17,7 @@ from botocore.exceptions import EventStreamError
 
 from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.faults.attack import model_pids, triton
+from tests.support.faults.attack import Find, model_pids, triton
 from tests.support.load import dispatch_body
 from tests.support.websocket_frames import CLOSE, close_code
 
@@ -132,9 +132,7 @@ def check_ends(
 
 
 @pytest.mark.parametrize("victim", [model_pids, triton], ids=["its model's process", "Triton"])
-def test_a_stream_ends_with_an_error_when_its_server_dies(
-    late_box: RunningBox, victim: Callable[[RunningBox], list[int]]
-) -> None:
+def test_a_stream_ends_with_an_error_when_its_server_dies(late_box: RunningBox, victim: Find) -> None:
     def kill() -> None:
         for pid in victim(late_box):
             os.kill(pid, signal.SIGKILL)
@@ -155,9 +153,7 @@ def test_a_stream_ends_with_an_error_when_its_server_dies(
         pytest.param(FLOWS, id="does not pause"),
     ],
 )
-def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
-    late_box: RunningBox, payload: Payload
-) -> None:
+def test_a_stream_has_its_own_time_limit_and_reports_it(late_box: RunningBox, payload: Payload) -> None:
     routes = (*THROUGH_TRITON, used_web_socket, client_alone)
     parts = check_ends(late_box, payload, routes, "deadline_passed", lambda: None)
     # An answer that is not a stream would have had a second, with ten parts and the end.

@@ -15,6 +15,7 @@ import requests
 import websocket
 
 from sm.model_processes.hang_watch import MAX_GROWTH_BYTES
+from tests.integration.box.raw_posts import begin_post
 from tests.integration.streaming.stalls import (
     ENDLESS_S,
     MEMORY_BYTES,
@@ -38,13 +39,8 @@ def request_stream(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = F
     """Ask for a stream. ``direct``: of Triton's own route."""
     wanted = {"seconds": seconds, "size": 100_000}
     path = "/v2/models/torrent/generate_stream" if direct else "/invocations"
-    body = json.dumps(wanted if direct else {"modelname": "torrent", "payload": wanted})
-    connection = socket.create_connection(("127.0.0.1", box.port), timeout=60)
-    connection.sendall(
-        f"POST {path} HTTP/1.1\r\nHost: box\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
-    return connection
+    body = json.dumps(wanted) if direct else json.dumps({"modelname": "torrent", "payload": wanted})
+    return begin_post(box, path, body.encode(), "Accept: text/event-stream")
 
 
 def ask(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = False) -> socket.socket:

@@ -122,9 +122,7 @@ def names_below(spans: list[ReceivedSpan], parent: ReceivedSpan) -> list[str]:
     return [span.name for span in spans if span.parent == parent.span_id]
 
 
-def test_a_request_continues_the_callers_trace_with_the_conventions_attributes(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_a_request_continues_its_trace_with_named_attributes(box: RunningBox, receiver: Receiver) -> None:
     headers = {
         "traceparent": f"00-{CALLERS_TRACE}-{CALLERS_SPAN}-01",
         "tracestate": "vendor=1",
@@ -160,9 +158,7 @@ def test_a_request_continues_the_callers_trace_with_the_conventions_attributes(
     }
 
 
-def test_stages_are_ordered_spans_of_the_request_and_tritons_spans_are_below_infer(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_stages_are_ordered_spans_with_tritons_below_infer(box: RunningBox, receiver: Receiver) -> None:
     trace = traced_to_triton(box, receiver, "echoes", {"x": [3]}, 10)
     request = span_named(trace, "POST /invocations")
     stages = [span_named(trace, name) for name in ("queue", "decode", "preprocess", "infer", "postprocess")]
@@ -179,9 +175,7 @@ def test_stages_are_ordered_spans_of_the_request_and_tritons_spans_are_below_inf
     assert names_below(trace, triton_request) == ["echo"]
 
 
-def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_each_record_has_a_span_with_its_stages_and_error(box: RunningBox, receiver: Receiver) -> None:
     response = box.invoke("echoes", [{"x": [1]}, {"x": SECRET}, {"x": [-5]}])
     assert [type(result).__name__ for result in response.json()["result"]] == ["list", "dict", "dict"]
     trace = receiver.trace(trace_id_of(response), 13)
@@ -218,9 +212,7 @@ def test_only_a_5xx_is_an_error_of_the_span(
     assert request.attributes.get("error.type") == (str(status) if status >= 500 else None)
 
 
-def test_a_pipeline_s_calls_and_a_team_s_own_span_are_below_the_request(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_calls_and_a_teams_own_span_are_below_the_request(box: RunningBox, receiver: Receiver) -> None:
     trace = traced_to_triton(box, receiver, "twice", {"text": SECRET}, 14)
     request, own_span = span_named(trace, "POST /invocations"), span_named(trace, "look up")
     calls, stages = spans_named(trace, INFER_CALL), spans_named(trace, "infer echo")
@@ -282,9 +274,7 @@ def test_a_request_that_its_caller_does_not_sample_is_not_traced(box: RunningBox
     assert trace_id not in {span.trace_id for span in receiver.spans}
 
 
-def test_a_requests_log_record_names_its_trace_and_no_trace_has_a_payload_or_a_query(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_the_log_names_the_trace_and_no_trace_has_a_payload(box: RunningBox, receiver: Receiver) -> None:
     for model, payload in (("echoes", {"x": [1]}), ("unknown", {}), ("twice", {"text": SECRET})):
         trace_id = trace_id_of(box.invoke(model, payload))
         lines = [line for line in box.wait_for_log(trace_id).splitlines() if trace_id in line]
