@@ -81,10 +81,8 @@ def test_a_number_that_would_spoil_the_sum_is_refused(amount: float, name: str) 
     counter = made(lambda m: m.counter(name, "x"))
     gauge = made(lambda m: m.gauge(f"{name}_g", "x", {"of": ("a",)}, multiprocess_mode="livemin")).labels("a")
     histogram = made(lambda m: m.histogram(f"{name}_h", "x", buckets=(1, 2)))
-    for call in (
-        counter.inc,
-        *(() if amount == -1 else (gauge.set, gauge.inc, gauge.dec, histogram.observe)),
-    ):
+    others = () if amount == -1 else (gauge.set, gauge.inc, gauge.dec, histogram.observe)
+    for call in (counter.inc, *others):
         with pytest.raises(ValueError, match=name):
             call(amount)
     assert (value(counter), value(gauge), value(histogram)) == (0, 0, 0)

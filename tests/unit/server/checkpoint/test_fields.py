@@ -120,15 +120,19 @@ def test_the_obeyed_fields_are_those_that_the_code_reads(
 
 
 NOT_DONE: list[dict[str, Any]] = [
-    *({"do_sample": True}, {"num_beam_groups": 2}, {"force_words_ids": [[1]]}, {"num_return_sequences": 3}),
-    *(
-        {"guidance_scale": 1.5},
-        {"stop_strings": ["."]},
-        {"forced_decoder_ids": [[1, 2]]},
-        {"num_beams": "many"},
-    ),
-    *({"watermarking_config": {"bias": 2.0}}, {"repetition_penalty": 0}, {"decoder_start_token_id": [0, 0]}),
-    *({"eos_token_id": None}, {"penalty_alpha": 0.6}),
+    {"do_sample": True},
+    {"num_beam_groups": 2},
+    {"force_words_ids": [[1]]},
+    {"num_return_sequences": 3},
+    {"guidance_scale": 1.5},
+    {"stop_strings": ["."]},
+    {"forced_decoder_ids": [[1, 2]]},
+    {"num_beams": "many"},
+    {"watermarking_config": {"bias": 2.0}},
+    {"repetition_penalty": 0},
+    {"decoder_start_token_id": [0, 0]},
+    {"eos_token_id": None},
+    {"penalty_alpha": 0.6},
 ]
 VIT = {"image_processor_type": "ViTImageProcessor"}
 #: Readers of a folder, by the files that they read.
