@@ -67,6 +67,12 @@ def test_each_description_gives_the_input_that_its_library_defines(size: tuple[i
     assert np.array_equal(preprocessing(layout="HWC")(picture).transpose(2, 0, 1), found)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])
+def test_a_very_thin_picture_becomes_a_whole_input(size: tuple[int, int]) -> None:
+    assert Preprocessing.read(KERAS)(random_picture(*size)).shape == (3, 224, 224)
+    assert preprocessing()(random_picture(*size)).shape == (3, 224, 224)
+
+
 @pytest.mark.parametrize(
     ("changed", "field"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from clients.yolov5.client import DetectionPayload
 from sm.build import suppression
@@ -26,6 +27,7 @@ from sm.errors import StartError
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.settings import HERE, Settings
+from tests.support.hostile_pictures import encode
 from tests.support.oriented_pictures import enlarged_jpeg
 from trireme_tools.prepare.demo import prepare
 
@@ -152,6 +154,11 @@ def test_a_photograph_decoded_smaller_has_the_objects_of_the_full_one(
     assert small["label"] == full["label"] == "cat"
     assert small["score"] == pytest.approx(full["score"], abs=0.02)
     assert list(small["box"].values()) == pytest.approx(list(full["box"].values()), abs=0.01 * 4032)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])
+def test_a_very_thin_picture_has_no_objects(client: Client, size: tuple[int, int]) -> None:
+    assert detect(client, encode(Image.new("RGB", size), "PNG")) == []
 
 
 def test_the_caller_chooses_the_thresholds(client: Client) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from sm.control.history import MAX_POINTS
 from sm.control.series import MAX_STAGES, Counts, describe, describe_own, percentile
-from sm.metrics import MODELS
+from sm.metrics import MODELS, OTHERS, Labels
 from sm.router.answers import dumps
 
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
@@ -110,3 +110,9 @@ def test_the_clients_own_metrics_are_described_by_what_happened_between_two_mome
         ("cats", "counter", {"size": "small"}, 5, 3, None),
         ("words", "gauge", {}, 0, None, None),
     ]
+
+
+def test_names_beyond_the_limit_are_counted_together() -> None:
+    """Series are never removed, and callers and archives choose the names."""
+    labels = Labels(3, ("total",))
+    assert [labels.of(name) for name in ("a", "b", "c", "total", "a")] == ["a", "b", OTHERS, "total", "a"]
