@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import wave
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
+from sm.run_state import Box
 from sm.settings import HERE
 from tests.e2e.browser.playground import PHONE, SCREENS, Playground
 from tests.support.boxes import RunningBox
@@ -215,6 +218,40 @@ def test_a_model_without_a_client_has_a_form_for_its_tensors(page: Playground) -
     page.run()
     page.wait(lambda: page.find("#view-result td"))
     assert page.text("#view-result tbody tr").split(maxsplit=3) == ["y", "FP32", "[2,2]", "[2,4,6,8]"]
+
+
+@pytest.fixture
+def without_echo(page_box: RunningBox) -> Iterator[Callable[[], None]]:
+    """Unload a client's model; call what this yields to load it again."""
+    state = Box.load(page_box.run_folder())
+
+    def control(verb: str) -> None:
+        url = f"http://127.0.0.1:{state.http_port}/v2/repository/models/echo/{verb}"
+        assert requests.post(url, headers=dict(state.http_keys), json={}, timeout=60).ok
+
+    control("unload")
+    yield lambda: control("load")
+    control("load")
+
+
+def test_a_model_that_is_not_ready_is_red_and_cannot_be_run_until_it_is(
+    page: Playground, without_echo: Callable[[], None]
+) -> None:
+    page.open("late")
+    for _ in range(2):  # the second time on a page that is loaded anew
+        page.wait(lambda: page.find("[data-model=late].bad"))
+        page.wait(lambda: "unloaded" in page.text("#summary"))
+        assert page.find("#send:disabled")
+        page.browser.find_element("tag name", "body").send_keys(Keys.CONTROL, Keys.ENTER)
+        assert page.text("#time") == "" and page.serious_violations() == []
+        page.browser.refresh()
+    # Such a box is not ready, and the page asks.
+    assert [error for error in page.console_errors() if "/ping" not in error] == []
+    without_echo()
+    page.wait(lambda: page.find("[data-model=late]:not(.bad)"))
+    page.fill("text", "abc")
+    page.run()
+    assert page.shown_json()["result"] == "ABC"
 
 
 def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
