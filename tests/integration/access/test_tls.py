@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import requests
@@ -108,14 +109,21 @@ def test_ping_needs_neither_tls_nor_a_key_but_its_own_port(
 
 
 def test_a_new_certificate_is_served_without_a_restart(locked: LockedBox, original: bytes) -> None:
-    nginx_before = locked.box.child("nginx")
-    with locked.connect() as open_request:
-        open_request.sendall(b"GET /ping HTTP/1.1\r\n")
+    """A request that was under way is finished: the last that got the old one, as a head may take three seconds."""
+    nginx_before, begun = locked.box.child("nginx"), list[ssl.SSLSocket]()
+
+    def begin_with_new_certificate() -> bool:
+        begun.append(stack.enter_context(locked.connect()))
+        begun[-1].sendall(b"GET /ping HTTP/1.1\r\n")
+        return begun[-1].getpeercert(binary_form=True) != original
+
+    with ExitStack() as stack:
+        assert not begin_with_new_certificate()
         certificate_files.write(locked.certificate.parent)
-        wait_until_served(locked, ssl.PEM_cert_to_DER_cert(locked.certificate.read_text()))
-        # A request that was under way is finished.
-        open_request.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
-        assert open_request.recv(65536).startswith(b"HTTP/1.1 200")
+        wait_until(begin_with_new_certificate, description="the new certificate")
+        begun[-2].sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
+        assert begun[-2].recv(65536).startswith(b"HTTP/1.1 200")
+    wait_until_served(locked, ssl.PEM_cert_to_DER_cert(locked.certificate.read_text()))
     assert locked.box.child("nginx") == nginx_before
 
 
