@@ -36,7 +36,8 @@ LONG_GROUPS = (
     "tests/integration/server/test_fetch_at_start.py",
     "gateway",
     "demo box",
-    "tests/integration/check/test_check_client.py",
+    "small box",
+    "tests/integration/check/test_faults.py",
     "tests/integration/box/test_hostile_archives.py",
     "tests/integration/models/test_downloads.py",
     "tests/integration/box/test_faults.py",
@@ -72,7 +73,7 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
-        *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
+        "integration/server/selftest",
     ),
     "gateway": ("integration/gateway",),
     # Before "image": the first group that fits is a test's own.
@@ -86,17 +87,13 @@ SHARED = {
     "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),
     "small box": tuple(
         f"integration/box/{name}"
-        for name in ("headers", "hostile_bodies", "http_conformance", "known_holes", "sessions", "v2")
-    ),
-    "streaming": ("integration/streaming",),
-    "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),
-    "triton": tuple(
-        f"integration/triton/{name}"
         for name in (
-            *("client_calls", "deadlines", "doubted_answers", "onnx_cpu", "request_token", "router_settings"),
-            *("streams", "sweep", "transport", "warmup"),
+            *("embeddings_api", "headers", "hostile_bodies", "http_conformance", "known_holes", "reload"),
+            *("sessions", "tasks", "v2"),
         )
     ),
+    "streaming": ("integration/streaming",),
+    "triton": ("integration/triton",),
 }
 
 
@@ -106,12 +103,6 @@ def group_of(file: PurePosixPath) -> str:
     inside = file.relative_to("tests")
     paths = {str(path) for path in (inside.with_name(inside.stem.removeprefix("test_")), *inside.parents)}
     return next((group for group, shared in SHARED.items() if not paths.isdisjoint(shared)), str(file))
-
-
-def box_of(item: pytest.Item) -> str:
-    """Which of the boxes of its group a test asks, if there are several: each may be in a process of its own."""
-    callspec = getattr(item, "callspec", None)
-    return str(callspec.params.get("container", "")) if callspec else ""
 
 
 def place_in_order(item: pytest.Item) -> tuple[int, int]:
@@ -148,7 +139,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(marker)
         if IN_CI and "unit" not in markers:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=RERUN_DELAY_S))
-        item.add_marker(pytest.mark.xdist_group(f"{group_of(file)} {box_of(item)}".strip()))
+        item.add_marker(pytest.mark.xdist_group(group_of(file)))
 
 
 @pytest.fixture
