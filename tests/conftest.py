@@ -37,7 +37,7 @@ LONG_GROUPS = (
     "gateway",
     "demo box",
     "small box",
-    "tests/integration/check/test_faults.py",
+    "tests/integration/check/test_check_client.py",
     "tests/integration/box/test_hostile_archives.py",
     "tests/integration/models/test_downloads.py",
     "tests/integration/box/test_faults.py",
@@ -73,7 +73,7 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
-        "integration/server/selftest",
+        *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
     ),
     "gateway": ("integration/gateway",),
     # Before "image": the first group that fits is a test's own.
@@ -93,7 +93,13 @@ SHARED = {
         )
     ),
     "streaming": ("integration/streaming",),
-    "triton": ("integration/triton",),
+    "triton": tuple(
+        f"integration/triton/{name}"
+        for name in (
+            *("client_calls", "deadlines", "doubted_answers", "onnx_cpu", "request_token", "router_settings"),
+            *("streams", "sweep", "transport", "warmup"),
+        )
+    ),
 }
 
 
@@ -103,6 +109,12 @@ def group_of(file: PurePosixPath) -> str:
     inside = file.relative_to("tests")
     paths = {str(path) for path in (inside.with_name(inside.stem.removeprefix("test_")), *inside.parents)}
     return next((group for group, shared in SHARED.items() if not paths.isdisjoint(shared)), str(file))
+
+
+def box_of(item: pytest.Item) -> str:
+    """Which of the boxes of its group a test asks, if there are several: each may be in a process of its own."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("container", "")) if callspec else ""
 
 
 def place_in_order(item: pytest.Item) -> tuple[int, int]:
@@ -139,7 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(marker)
         if IN_CI and "unit" not in markers:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=RERUN_DELAY_S))
-        item.add_marker(pytest.mark.xdist_group(group_of(file)))
+        item.add_marker(pytest.mark.xdist_group(f"{group_of(file)} {box_of(item)}".strip()))
 
 
 @pytest.fixture
