@@ -73,6 +73,7 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
+        "integration/reference/article_requests",
         *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
     ),
     "gateway": ("integration/gateway",),
@@ -80,8 +81,7 @@ SHARED = {
     "gpu image": ("e2e/container/gpu_flavour",),
     "image": ("e2e/container",),
     "official boxes": tuple(
-        f"integration/reference/{name}"
-        for name in ("official_control", "official_v2_errors", "official_v2_json")
+        f"integration/reference/official_{name}" for name in ("control", "repositories", "v2")
     ),
     "push": ("e2e/push",),
     "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),

@@ -1,7 +1,10 @@
-"""The official container's repositories on a real box: made for a GPU, or without ``config.pbtxt``."""
+"""The official container's repositories: made for a GPU, or without ``config.pbtxt``; and faulty, which ``sm inspect`` says."""
 
 from __future__ import annotations
 
+import io
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import requests
 
 from sm.hardware import has_gpu
 from sm.repository import models, problems
-from sm.repository.machine import Machine
+from sm.repository.machine import VERSION, Machine
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, listening_ports
 from tests.support.model_archives import multiplying_model
@@ -48,10 +51,14 @@ class Asking(TensorClient):
 WITHOUT_GPU = pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
 
 
+def add_to_config(folder: Path, text: str) -> None:
+    with (folder / "config.pbtxt").open("a") as config:
+        config.write(text)
+
+
 def write_model(folder: Path, extra_config: str = "") -> None:
     multiplying_model().write(folder)
-    with (folder / "config.pbtxt").open("a") as config:
-        config.write(extra_config)
+    add_to_config(folder, extra_config)
 
 
 def write_model_without_config(folder: Path, in_version: bool = False) -> None:
@@ -127,7 +134,7 @@ def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox)
     assert [infer(box, name) for name in ("bare", "inner")] == [[1.0, 2.0]] * 2
 
 
-@pytest.mark.parametrize(("name", "inside"), [("bare", "."), ("inner", "inside")], ids=["flat", "nested"])
+@pytest.mark.parametrize(("name", "inside"), [("bare", "."), ("inner", "inside")])
 def test_an_archive_whose_configuration_triton_completes_is_loaded(
     open_box: MultiModelEndpoint, name: str, inside: str
 ) -> None:
@@ -166,3 +173,76 @@ def test_an_onnx_file_without_a_full_configuration_is_a_model(tmp_path: Path) ->
     assert models.names(tmp_path) == ["densenet_onnx"]
     assert [problem for problem in problems.find_all(tmp_path, Machine()) if problem.is_certain] == []
     assert all(problem.is_local for problem in problems.find_all(tmp_path) if problem.is_certain)
+
+
+OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.11"
+ENVIRONMENT = (
+    'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n'
+)
+
+
+def replace_config(folder: Path, text: str) -> None:
+    (folder / "config.pbtxt").write_text(f"{text}\nmax_batch_size: 8\n")
+
+
+def write_pointer(folder: Path) -> None:
+    """A graph of the CPU target that Git LFS has not fetched."""
+    (folder / "1" / "model.py").write_bytes(problems.ONNX_PROGRAM.read_bytes())
+    (folder / "1" / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def write_environment_for_another_python(folder: Path) -> None:
+    """An environment as conda-pack makes it, for a Python version without a stub here."""
+    add_to_config(folder, ENVIRONMENT)
+    library, module = f"lib/libpython{OTHER_PYTHON}.so.1.0", f"lib/python{OTHER_PYTHON}/os.py"
+    with tarfile.open(folder / "env.tar.gz", "w:gz") as archive:
+        for name in ("bin/activate", "lib/python3.1", library, module):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
+
+
+def remove_script(folder: Path) -> None:
+    (folder / "1" / "model.py").rename(folder / "1" / "weights.bin")
+
+
+def write_plan(folder: Path) -> None:
+    remove_script(folder)
+    (folder / "1" / "model.plan").write_bytes(b"plan")
+    replace_config(folder, 'platform: "tensorrt_plan" instance_group [ { count: 1 kind: KIND_GPU } ]')
+
+
+#: What each kind of problem changes in a good model, by the model's name.
+CASES: dict[str, Callable[[Path], object]] = {
+    "backend": lambda folder: replace_config(folder, 'backend: "openvinno"'),
+    "graph": write_pointer,
+    "python": write_environment_for_another_python,
+    "environment": lambda folder: add_to_config(folder, ENVIRONMENT),
+    "typo": lambda folder: add_to_config(folder, "dynamic_batchin { }\n"),
+    "script": remove_script,
+    "slip": lambda folder: (folder / "1" / "model.py").write_text("class TritonPythonModel\n    pass\n"),
+    **({} if has_gpu() else {"plan": write_plan}),
+}
+
+
+def test_inspect_and_serve_report_the_same_sentence(boxes: Boxes, tmp_path: Path) -> None:
+    repository = tmp_path / "model"
+    for name, change in {**CASES, "good": Path.exists}.items():
+        write_model(repository / name)
+        change(repository / name)
+    (repository / "notes").mkdir()
+    completed = run_sm("inspect", repository)
+    assert completed.returncode == 1
+    lines = [line.partition("problem: ") for line in completed.stderr.splitlines()]
+    sentences = [sentence for _, found, sentence in lines if found]
+    wrong = sorted([*CASES, "notes"])
+    assert sorted(next(name for name in wrong if f"model/{name}" in text) for text in sentences) == wrong
+    log = boxes.failed_start(repository)
+    assert [sentence for sentence in sentences if sentence.replace('"', '\\"') not in log] == []
+    assert '"process":"triton"' not in log  # it was not started
+
+
+def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> None:
+    write_model(tmp_path / "resnet")
+    CASES["typo"](tmp_path / "resnet")
+    for version, is_certain in (((99, 0), False), ((2, 51), True)):
+        (problem,) = problems.find(tmp_path, Machine(triton=version))
+        assert problem.is_certain is is_certain

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,22 +130,21 @@ ARCHIVES = {
 
 
 @pytest.fixture(scope="module")
-def models_and_answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of the models, and their predictions without the box."""
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models, and of their predictions without the box."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "make_models.py").write_text(MAKE_MODELS)
-    return folder, json.loads(libraries.run(folder / "make_models.py", folder))
+    (folder / "answers.json").write_text(libraries.run(folder / "make_models.py", folder))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def answers(models_and_answers: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
-    return models_and_answers[1]
+def answers(models: Path) -> dict[str, Any]:
+    return dict(json.loads((models / "answers.json").read_text()))
 
 
 @pytest.fixture(scope="module")
-def box(
-    boxes: Boxes, models_and_answers: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningBox]:
+def box(boxes: Boxes, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """All archives, and two with clients that import torch, in one worker of a box in multi-model mode."""
     site = tmp_path_factory.mktemp("site")
     for path in libraries.folder().iterdir():
@@ -157,7 +156,7 @@ def box(
         for name, (script, files) in ARCHIVES.items():
             write_script(home / name / "model", script)
             for file, source in files.items():
-                (home / name / "model" / file).write_bytes((models_and_answers[0] / source).read_bytes())
+                (home / name / "model" / file).write_bytes((models / source).read_bytes())
         for name in ("first", "second"):
             code = home / name / "model" / "code"
             code.mkdir(parents=True)
@@ -175,7 +174,8 @@ def invoke(box: RunningBox, name: str, body: bytes, content_type: str, accept: s
     return requests.post(f"{box.url}/models/{name}/invoke", data=body, headers=headers, timeout=60)
 
 
-def npz(write: Any = np.savez, **arrays: Any) -> bytes:
+def written(write: Any, **arrays: Any) -> bytes:
+    """An array or arrays as NumPy writes them."""
     stream = io.BytesIO()
     write(stream, **arrays)
     return stream.getvalue()
@@ -184,21 +184,22 @@ def npz(write: Any = np.savez, **arrays: Any) -> bytes:
 BODIES = {
     JSON: json.dumps(ROWS).encode(),
     CSV: b"1,2.0,3\n4,5.0,6.5\n",
-    NPY: npz(np.save, arr=np.array(ROWS, np.float32)),
+    NPY: written(np.save, arr=np.array(ROWS, np.float32)),
     LINES: b"[1.0, 2.0, 3.0]\n[4.0, 5.0, 6.5]\n",
+}
+
+
+#: How an answer is read.
+READERS: dict[str, Callable[[bytes], Any]] = {
+    JSON: json.loads,
+    CSV: lambda body: np.genfromtxt(io.BytesIO(body), delimiter=",").tolist(),
+    NPY: lambda body: np.load(io.BytesIO(body)).tolist(),
 }
 
 
 def read_result(response: requests.Response) -> Any:
     assert response.status_code == 200, response.text
-    content_type = response.headers["Content-Type"].partition(";")[0]
-    if content_type == JSON:
-        return response.json()
-    if content_type == LINES:
-        return [json.loads(line) for line in response.text.splitlines()]
-    if content_type == CSV:
-        return np.genfromtxt(io.StringIO(response.text), delimiter=",").tolist()
-    return np.load(io.BytesIO(response.content), allow_pickle=False).tolist()
+    return READERS[response.headers["Content-Type"].partition(";")[0]](response.content)
 
 
 @pytest.mark.parametrize("accept", [JSON, CSV, NPY])
@@ -234,22 +235,20 @@ def test_transform_fn_alone_gets_the_torchscript_model_and_xgboosts_defaults_rea
 
 
 def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
+    box: RunningBox, models: Path, answers: dict[str, Any]
 ) -> None:
-    models, answers = models_and_answers
     sparse = (models / "sparse.npz").read_bytes()
     assert read_result(invoke(box, "scikit-learn", sparse, NPZ, JSON)) == answers["classifier"]
     for body, status in (
         ((models / "beyond.npz").read_bytes(), 400),
-        (npz(a=np.arange(3)), 400),
-        (npz(data=np.array([{}], dtype=object)), 400),
+        (written(np.savez, a=np.arange(3)), 400),
+        (written(np.savez, data=np.array([{}], dtype=object)), 400),
         (sparse[:-40], 400),
         (b"PK\x01\x02" * 1000, 400),
-        (npz(np.savez_compressed, data=np.zeros(2**27)), 413),
+        (written(np.savez_compressed, data=np.zeros(2**27)), 413),
     ):
         assert invoke(box, "scikit-learn", body, NPZ, JSON).status_code == status
 
 
 def test_a_client_that_imports_torch_does_not_affect_clients_beside_it(box: RunningBox) -> None:
-    for name in ("first", "second"):
-        assert box.invoke(name, {}).json()["result"][0] == name
+    assert [box.invoke(name, {}).json()["result"][0] for name in ("first", "second")] == ["first", "second"]

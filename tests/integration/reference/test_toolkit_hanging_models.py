@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sm.triton.server import MAX_STUCK_LOADS
-from tests.support.box_fixture import Boxes
 from tests.support.boxes import retry_until_ok
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
@@ -20,17 +19,12 @@ CRASH_AT_IMPORT = "import ctypes\nctypes.string_at(0)\n"
 LOAD_TIMEOUT_S = 12
 
 
-def prepend(model: Path, text: str) -> str:
-    """Let a model's ``model.py`` begin with a text. Returns its folder."""
-    script = model / "1" / "model.py"
-    script.write_text(text + script.read_text())
-    return str(model)
-
-
 def load(endpoint: MultiModelEndpoint, name: str, beginning: str = "", seconds: float = 0) -> int:
     """Load an archive whose ``model.py`` begins with a text, and return the status."""
     archive = Path(endpoint.platform.write_flat(name, multiplying_model(seconds=seconds)))
-    return endpoint.load(name, prepend(archive, beginning)).status_code
+    script = archive / "1" / "model.py"
+    script.write_text(beginning + script.read_text())
+    return endpoint.load(name, str(archive)).status_code
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +32,6 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEnd
     folder = tmp_path_factory.mktemp("endpoint")
     with running_endpoint(folder, SAGEMAKER_STARTUP_TIMEOUT=str(LOAD_TIMEOUT_S)) as endpoint:
         yield endpoint
-
-
-def test_a_model_whose_process_ends_during_its_import_stops_the_start(boxes: Boxes, tmp_path: Path) -> None:
-    for name in ("resnet", "good"):
-        multiplying_model().write(tmp_path / "repository" / name)
-    prepend(tmp_path / "repository" / "resnet", EXIT_AT_IMPORT)
-    assert "ended with exit code 3 while it was imported" in boxes.failed_start(tmp_path / "repository")
 
 
 @pytest.mark.exhaustive

@@ -16,13 +16,11 @@ from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.s3 import CREDENTIALS, client
 from tests.support.tcp_proxy import tcp_proxy
 
-GREET = '''
+GREET = """
 from sm.client import Client, TextPayload
 
 
 class Greet(Client):
-    """Greet somebody."""
-
     payload = TextPayload
 
     def inference(self, payload):
@@ -30,7 +28,7 @@ class Greet(Client):
 
     def redact(self, payload, result):
         return {**payload, "payload": {"text": len(payload["payload"]["text"])}}, result["result"][:5]
-'''
+"""
 NAME = "Ada-whose-name-nobody-keeps"
 
 
@@ -43,8 +41,7 @@ def capturing_box(
         **CREDENTIALS,
         **variables,
     }
-    clients = ({"greet/client.py": GREET},)
-    return boxes.own(("echo",), clients, command_prefix=command_prefix, **settings)
+    return boxes.own(("echo",), ({"greet/client.py": GREET},), command_prefix=command_prefix, **settings)
 
 
 def greet(box: RunningBox) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ import numpy as np
 import pytest
 import requests
 
+from sm.plugins.toolkit.code_imports import STAND_IN
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import retry_until_ok, wait_until
-from tests.support.model_archives import write_script
+from tests.support.model_archives import multiplying_model, write_script
 from tests.support.multi_model_endpoint import MultiModelEndpoint, infer, shared_endpoint
 from tests.support.tritons import MODELS
 from tests.support.wheels import write_wheel
@@ -104,16 +107,46 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
+#: Catches the codecs' errors unless it is ``STRICT``, and raises its own for the bodies that ask for it.
+CATCHING = """
+import json, os
+from sagemaker_inference import content_types, decoder, encoder, errors
+
+
+def model_fn(model_dir):
+    return model_dir
+
+
+def transform_fn(model, body, content_type, accept):
+    if body == "422":
+        raise errors.GenericInferenceToolkitError(422, "no such colour")
+    try:
+        decoded = decoder.decode(body, content_type).tolist()
+        return encoder.encode(decoded, accept), accept
+    except (errors.UnsupportedFormatError, ValueError) as error:
+        if STRICT:
+            raise
+        return json.dumps(type(error).__name__), content_types.JSON
+"""
+
+
 @pytest.fixture
 def endpoint(boxes: Boxes) -> MultiModelEndpoint:
-    """A box in multi-model mode with two scripts: ``four`` has all four functions, ``defaults`` only ``model_fn``."""
+    """A box in multi-model mode with four scripts.
+
+    ``four`` has all four functions, ``defaults`` only ``model_fn``, ``strict`` and ``lenient`` use the codecs.
+    """
     endpoint = shared_endpoint(boxes, SAGEMAKER_MODEL_SERVER_WORKERS="2")
     if endpoint.names() == []:
-        four, defaults = (endpoint.platform.home / name / "model" for name in ("four", "defaults"))
+        names = ("four", "defaults", "strict", "lenient")
+        four, defaults, strict, lenient = (endpoint.platform.home / name / "model" for name in names)
         write_script(four, FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
         (four / "model.pkl").write_bytes(PICKLED_SCALER)
         (four / "assets").mkdir()
-        for name, folder in (("four", four), ("defaults", write_script(defaults, MODEL_FN_ONLY))):
+        write_script(defaults, MODEL_FN_ONLY)
+        write_script(strict, f"STRICT = True\n{CATCHING}")
+        write_script(lenient, f"STRICT = False\n{CATCHING}")
+        for name, folder in zip(names, (four, defaults, strict, lenient), strict=True):
             endpoint.load_successfully(name, str(folder))
     return endpoint
 
@@ -121,11 +154,8 @@ def endpoint(boxes: Boxes) -> MultiModelEndpoint:
 def send(
     endpoint: MultiModelEndpoint, name: str, body: bytes, content_type: str, **headers: str
 ) -> requests.Response:
-    headers = {
-        "Content-Type": content_type,
-        **{key.replace("_", "-"): value for key, value in headers.items()},
-    }
-    return requests.post(f"{endpoint.url}/models/{name}/invoke", data=body, headers=headers, timeout=30)
+    sent = {"Content-Type": content_type, **headers}
+    return requests.post(f"{endpoint.url}/models/{name}/invoke", data=body, headers=sent, timeout=30)
 
 
 def test_the_scripts_four_functions_make_the_response(endpoint: MultiModelEndpoint) -> None:
@@ -140,10 +170,11 @@ def test_the_scripts_four_functions_make_the_response(endpoint: MultiModelEndpoi
 def test_an_exception_of_the_script_is_a_500_with_the_traceback_only_in_the_log(
     endpoint: MultiModelEndpoint,
 ) -> None:
-    body = b'{"inputs": "raise"}'
-    response = send(endpoint, "four", body, JSON, X_Amzn_SageMaker_Inference_Id="raised-here")
+    response = send(
+        endpoint, "four", b'{"inputs": "raise"}', JSON, **{"X-Amzn-SageMaker-Inference-Id": "here"}
+    )
     error = response.json()
-    assert (response.status_code, error["code"], error["request_id"]) == (500, "client_failed", "raised-here")
+    assert (response.status_code, error["code"], error["request_id"]) == (500, "client_failed", "here")
     assert "secret" not in response.text
     endpoint.box.wait_for_log("a secret of the script")
 
@@ -162,20 +193,11 @@ def npy_bytes(value: object) -> bytes:
 
 
 #: How an array is written in each form, and how an answer is read.
-FORMS: dict[str, tuple[bytes, Callable[[requests.Response], Any]]] = {
-    JSON: (b"[[1, 2], [3, 4]]", lambda response: response.json()),
-    "application/jsonlines": (
-        b"[1, 2]\n[3, 4]\n",
-        lambda response: list(map(json.loads, response.iter_lines())),
-    ),
-    "text/csv": (
-        b"1,2\n3,4\n",
-        lambda response: np.genfromtxt(io.StringIO(response.text), delimiter=",").tolist(),
-    ),
-    "application/x-npy": (
-        npy_bytes([[1, 2], [3, 4]]),
-        lambda response: np.load(io.BytesIO(response.content), allow_pickle=False).tolist(),
-    ),
+FORMS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
+    JSON: (b"[[1, 2], [3, 4]]", json.loads),
+    "application/jsonlines": (b"[1, 2]\n[3, 4]\n", lambda body: list(map(json.loads, body.splitlines()))),
+    "text/csv": (b"1,2\n3,4\n", lambda body: np.genfromtxt(io.BytesIO(body), delimiter=",").tolist()),
+    "application/x-npy": (npy_bytes([[1, 2], [3, 4]]), lambda body: np.load(io.BytesIO(body)).tolist()),
 }
 
 
@@ -186,13 +208,68 @@ def test_without_own_codecs_json_csv_and_npy_are_read_and_written(
 ) -> None:
     response = send(endpoint, "defaults", FORMS[content_type][0], content_type, Accept=accept)
     assert response.headers["Content-Type"].partition(";")[0] == accept
-    assert FORMS[accept][1](response) == [[2, 4], [6, 8]]
+    assert FORMS[accept][1](response.content) == [[2, 4], [6, 8]]
 
 
 def test_the_script_gets_json_that_looks_like_v2_or_dispatch(endpoint: MultiModelEndpoint) -> None:
-    answer = send(endpoint, "defaults", b'{"inputs": [], "parameters": {}}', JSON).json()
-    assert answer == ["inputs", "parameters"]
-    assert send(endpoint, "defaults", b'{"payload": 1}', JSON).json() == ["payload"]
+    bodies: tuple[dict[str, object], ...] = ({"inputs": [], "parameters": {}}, {"payload": 1})
+    for body in bodies:
+        assert send(endpoint, "defaults", json.dumps(body).encode(), JSON).json() == sorted(body)
+
+
+#: Every public name of the toolkit that an inference script can use.
+PUBLIC_NAMES = {
+    "content_types": "JSON CSV OCTET_STREAM ANY NPY NPZ UTF8_TYPES",
+    "decoder": "decode",
+    "default_inference_handler": "DefaultInferenceHandler",
+    "encoder": "encode SUPPORTED_CONTENT_TYPES",
+    "environment": "Environment base_dir code_dir model_dir DEFAULT_MODULE_NAME",
+    "errors": "UnsupportedFormatError BaseInferenceToolkitError GenericInferenceToolkitError",
+    "logging": "configure_logger get_logger",
+    "parameters": (
+        "BASE_PATH_ENV USER_PROGRAM_ENV LOG_LEVEL_ENV DEFAULT_INVOCATIONS_ACCEPT_ENV"
+        " MODEL_SERVER_WORKERS_ENV MODEL_SERVER_TIMEOUT_ENV BIND_TO_PORT_ENV SAFE_PORT_RANGE_ENV MULTI_MODEL_ENV"
+    ),
+    "utils": "CONTENT_TYPE_REGEX read_file write_file retrieve_content_type_header parse_accept remove_crlf",
+}
+
+
+@pytest.fixture
+def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes the stand-in for the toolkit importable during a test."""
+    monkeypatch.syspath_prepend(STAND_IN)
+    yield
+    for name in [name for name in sys.modules if name.startswith(("sagemaker_inference", "sagemaker_cont"))]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("importable_stand_in")
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_every_public_name_of_the_toolkit_can_be_imported(module: str) -> None:
+    imported = importlib.import_module(f"sagemaker_inference.{module}")
+    assert set(PUBLIC_NAMES[module].split()) <= set(vars(imported))
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "accept", "status"),
+    [
+        (b"<x/>", "text/xml", "*/*", 415),
+        (b"[1,", JSON, "*/*", 400),
+        (b"[1]", JSON, "image/png", 406),
+    ],
+)
+def test_a_script_can_catch_the_codecs_errors_which_have_a_status_else(
+    endpoint: MultiModelEndpoint, body: bytes, content_type: str, accept: str, status: int
+) -> None:
+    answers = [send(endpoint, name, body, content_type, Accept=accept) for name in ("strict", "lenient")]
+    assert [answer.status_code for answer in answers] == [status, 200]
+    assert list(answers[0].json()) == ["error", "code", "request_id"]
+
+
+def test_a_toolkit_error_keeps_its_status_and_message(endpoint: MultiModelEndpoint) -> None:
+    response = send(endpoint, "strict", b"422", JSON)
+    assert (response.status_code, response.json()["error"]) == (422, "no such colour")
+    assert send(endpoint, "strict", b"[1]", JSON, Accept="text/csv").text == "1\n"
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(1000, marks=pytest.mark.exhaustive)])
@@ -231,8 +308,28 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(
         assert seconds == 4 or box.workers() != [worker]
 
 
-def test_a_script_that_cannot_be_served_stops_the_start_in_a_sentence(boxes: Boxes, tmp_path: Path) -> None:
-    script = "def model_fn(folder):\n    open(folder + '/gone')\n"
-    log = boxes.failed_start(write_script(tmp_path / "model", script))
-    assert "inference.py: line 2" in log
-    assert "Traceback" not in log
+def write_failing_script(folder: Path) -> None:
+    write_script(folder, "def model_fn(folder):\n    open(folder + '/gone')\n")
+
+
+def write_model_that_ends_at_import(folder: Path) -> None:
+    """Triton 2.51 waits for ever for a model whose process ends during an import."""
+    for name in ("resnet", "good"):
+        multiplying_model().write(folder / name)
+    script = folder / "resnet" / "1" / "model.py"
+    script.write_text(f"import os\nos._exit(3)\n{script.read_text()}")
+
+
+@pytest.mark.parametrize(
+    ("write", "named"),
+    [
+        (write_failing_script, "inference.py: line 2"),
+        (write_model_that_ends_at_import, "ended with exit code 3 while it was imported"),
+    ],
+)
+def test_a_script_or_model_that_cannot_be_served_stops_the_start_in_a_sentence(
+    boxes: Boxes, tmp_path: Path, write: Callable[[Path], None], named: str
+) -> None:
+    write(tmp_path / "model")
+    log = boxes.failed_start(tmp_path / "model")
+    assert (named in log, "Traceback" in log) == (True, False)

@@ -42,11 +42,11 @@ def test_two_installations_at_once_and_the_next_start_share_one_folder(
 
 
 def test_another_wheel_or_another_text_changes_the_digest(requirements: Path) -> None:
-    digests = {requirements_digest(requirements)}
+    digests = [requirements_digest(requirements)]
     write_wheel(requirements.parent / "wheels", "trireme_tiny", "1.1")
-    digests.add(requirements_digest(requirements))
+    digests.append(requirements_digest(requirements))
     requirements.write_text("trireme-tiny==1.0\n")
-    assert len(digests | {requirements_digest(requirements)}) == 3
+    assert len({*digests, requirements_digest(requirements)}) == 3
 
 
 def test_without_a_writable_cache_the_run_folder_is_used(requirements: Path, tmp_path: Path) -> None:
