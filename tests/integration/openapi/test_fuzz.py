@@ -39,7 +39,10 @@ TENSORS = st.fixed_dictionaries(
         "shape": st.lists(st.integers(-1, 2**63), max_size=5) | st.just([1, 3, 224, 224]),
     },
     optional={
-        "data": st.lists(st.floats(allow_nan=False) | st.text() | st.none() | st.booleans(), max_size=5),
+        "data": st.lists(
+            st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.none() | st.booleans(),
+            max_size=5,
+        ),
         "parameters": st.dictionaries(
             st.sampled_from(["binary_data_size", "classification", "shared_memory_region", "timeout"]),
             st.integers() | st.text() | st.none(),
