@@ -14,15 +14,21 @@ import pytest
 
 from sm.server.supervisor.processes import Command, Processes
 from sm.settings import HERE
-from tests.support.boxes import wait_until
+from tests.support.boxes import children, wait_until
 
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
+    others = set(children(os.getpid()))  # boxes and servers that other tests of this process share
     backend = Processes()
     yield backend
     backend.kill_all()
-    assert backend.reap_all(60)
+
+    def is_alone() -> bool:
+        list(backend.reap())
+        return set(children(os.getpid())) <= others
+
+    wait_until(is_alone)
 
 
 def python(code: str, **environment: str) -> Command:
