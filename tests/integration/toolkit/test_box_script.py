@@ -102,6 +102,7 @@ def model_fn(model_dir):
 
 def transform_fn(model, body, content_type, accept):
     if body == b"hang":
+        print("it hangs")
         time.sleep(SECONDS)
     return f"{model} {content_type} {accept} {len(body)}", "text/plain"
 """
@@ -301,8 +302,10 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(
         assert response.headers["Content-Type"].partition(";")[0] == "text/plain"
         # One request runs at a time: a request that waits too long behind one that hangs gets a 504 too.
         (worker,) = box.workers()
-        with ThreadPoolExecutor(2) as callers:
-            for response in callers.map(lambda body: box.send(body, "text/plain"), (b"hang", b"late")):
+        with ThreadPoolExecutor(1) as caller:
+            hanging = caller.submit(box.send, b"hang", "text/plain")
+            box.wait_for_log("it hangs")
+            for response in (box.send(b"late", "text/plain"), hanging.result()):
                 assert (response.status_code, response.json()["code"]) == (504, "deadline_passed")
         wait_until(lambda: box.send(b"", "text/plain").status_code == 200, description="the script again")
         assert seconds == 4 or box.workers() != [worker]
