@@ -36,7 +36,6 @@ LONG_GROUPS = (
     "tests/integration/server/test_fetch_at_start.py",
     "gateway",
     "demo box",
-    "small box",
     "tests/integration/check/test_check_client.py",
     "tests/integration/box/test_hostile_archives.py",
     "tests/integration/models/test_downloads.py",
@@ -87,12 +86,10 @@ SHARED = {
     "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),
     "small box": tuple(
         f"integration/box/{name}"
-        for name in (
-            *("embeddings_api", "headers", "hostile_bodies", "http_conformance", "known_holes", "reload"),
-            *("sessions", "tasks", "v2"),
-        )
+        for name in ("headers", "hostile_bodies", "http_conformance", "known_holes", "sessions", "v2")
     ),
     "streaming": ("integration/streaming",),
+    "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),
     "triton": tuple(
         f"integration/triton/{name}"
         for name in (

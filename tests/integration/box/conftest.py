@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.box.tensor_clients import SOURCES
-from tests.support.box_fixture import Boxes, write_models
+from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import box, cat, demo
 from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
@@ -20,9 +20,23 @@ from tests.support.task_models import (
     write_tokenizer,
     write_translator,
 )
-from tests.support.tritons import Model
+from tests.support.tritons import MODELS, Model
 
 __all__ = ["box", "cat", "demo"]
+
+
+@pytest.fixture
+def small_box(boxes: Boxes) -> RunningBox:
+    """A box with small models, ``echo`` for requests that name none, 50 sessions, and little room for pictures."""
+    return boxes(
+        ("counts", "echo", "fixed", "raises", "words"),
+        ("platform", SOURCES),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+        TRIREME_MAX_SESSIONS="50",
+        TRIREME_DECODE_MEMORY_MB="150",
+    )
 
 
 @pytest.fixture
@@ -67,7 +81,7 @@ RANKER = Model(
 
 @pytest.fixture(scope="session")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A team's folder: models that the command wrote and others, and clients, some of which tests edit."""
+    """A team's folder: models that the command wrote and others, and clients that tests of reloads edit."""
     folder = tmp_path_factory.mktemp("team")
     source = folder / "source"
     write_text_model(source / "mood", "text-classification", ("sad", "glad", "mad"))
@@ -78,8 +92,8 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new_model("areas", folder, source / "areas" / "model.onnx", "--task", "image-segmentation", *options)
     new_model("speech", folder, write_sound_model(source / "speech", "automatic-speech-recognition"))
     new_model("german", folder, write_translator(source / "german"))
-    write_models(("echo", "words"), folder / "model")
     for name, model, task in (
+        ("echo", MODELS["echo"], {}),
         ("sentences", SENTENCES, {}),
         ("encoder", ENCODER, {"task": "sentence-embeddings"}),
         ("ranker", RANKER, {"task": "text-classification", "relevance": "none", "max_length": 12}),
@@ -89,25 +103,17 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_tokenizer(folder / "model" / name)
             (folder / "model" / name / "task.json").write_text(json.dumps(task))
     (folder / "clients").mkdir()
-    for name, text in SOURCES.items():
-        (folder / "clients" / name).write_text(text)
     return folder
 
 
 @pytest.fixture
-def small_box(boxes: Boxes, team: Path) -> RunningBox:
-    """A box with small models, which reloads what is edited and has 50 sessions and little room for pictures.
-
-    Requests that name no model are for ``echo``.
-    """
+def team_box(boxes: Boxes, team: Path) -> RunningBox:
+    """A box that serves the team's folder and reloads what is edited."""
+    # On a busy machine Triton's start takes longer than the default wait.
     return boxes(
         team / "model",
-        ("embeddings", "platform", team / "clients"),
+        ("embeddings", team / "clients"),
         arguments="--reload",
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
-        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-        TRIREME_MAX_SESSIONS="50",
-        TRIREME_DECODE_MEMORY_MB="150",
-        TRIREME_WAIT_SECONDS="50",  # on a busy machine Triton's start takes longer than the default
+        TRIREME_WAIT_SECONDS="50",
     )

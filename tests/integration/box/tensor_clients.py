@@ -1,4 +1,4 @@
-"""The sources of clients of small_box: of pictures, and of good and wrong tensors for the model ``echo``."""
+"""The sources of clients of small_box that give the model ``echo`` good and wrong tensors, and one of pictures."""
 
 SHAPE = """
 import time
@@ -25,7 +25,6 @@ class Echo(TensorClient):
     model, payload = "echo", TensorPayload
 
     def preprocess(self, payload):
-        x = payload.array
         return {inputs}
 
     def wanted(self, payload):
@@ -34,22 +33,23 @@ class Echo(TensorClient):
     def postprocess(self, outputs, payload):
         return outputs["y"]
 """
-#: What the client ``wrong`` gives the model, by the number that the caller sends.
-WRONG_INPUTS = (
-    '{"wrong": x}',
-    '{"x": x, "more": x}',
-    "{}",
-    '{"x": x.astype(np.float64)}',
-    '{"x": x.astype(complex)}',
-)
-#: With this number it asks for an output that there is not.
-WRONG_OUTPUT = len(WRONG_INPUTS)
+#: By client: the inputs that it gives the model, and the outputs that it asks for.
+WRONG = {
+    "wrong_name": ('{"wrong": payload.array}', None),
+    "one_too_many": ('{"x": payload.array, "more": payload.array}', None),
+    "nothing": ("{}", None),
+    "wrong_cast": ('{"x": payload.array.astype(np.float64)}', None),
+    "no_datatype": ('{"x": payload.array.astype(complex)}', None),
+    "wrong_output": ('{"x": payload.array}', ["wrong"]),
+}
+GOOD = {
+    "plain": ('{"x": payload.array}', None),
+    "cast": ('{"x": payload.array.astype(np.float32)}', None),
+}
 SOURCES = {
     "shape.py": SHAPE,
-    "plain.py": ECHO.format(inputs='{"x": x}', outputs=None),
-    "cast.py": ECHO.format(inputs='{"x": x.astype(np.float32)}', outputs=None),
-    "wrong.py": ECHO.format(
-        inputs=f'({", ".join(WRONG_INPUTS)}, {{"x": x}})[int(x[0])]',
-        outputs=f'["wrong"] if payload.array[0] == {WRONG_OUTPUT} else None',
-    ),
+    **{
+        f"{name}.py": ECHO.format(inputs=inputs, outputs=outputs)
+        for name, (inputs, outputs) in (WRONG | GOOD).items()
+    },
 }

@@ -26,8 +26,8 @@ VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
 
 @pytest.fixture
-def box(small_box: RunningBox) -> RunningBox:
-    return small_box
+def box(team_box: RunningBox) -> RunningBox:
+    return team_box
 
 
 @pytest.fixture

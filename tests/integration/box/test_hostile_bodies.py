@@ -16,7 +16,7 @@ import requests
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.integration.box.tensor_clients import WRONG_OUTPUT
+from tests.integration.box.tensor_clients import WRONG
 from tests.support.boxes import RunningBox, memory_field, wait_until
 from tests.support.hostile_pictures import encode, large_png, many_scans
 from tests.support.memory import PeakMemory, proportional_bytes
@@ -35,15 +35,13 @@ def box(small_box: RunningBox) -> RunningBox:
     return small_box
 
 
-def send_array(
-    box: RunningBox, model: str, *shape: int, dtype: str = "float32", value: int = 0
-) -> requests.Response:
-    return box.send(encode_npy(np.full(shape, value, dtype)), NPY, params={"modelname": model})
+def send_array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> requests.Response:
+    return box.send(encode_npy(np.zeros(shape, dtype)), NPY, params={"modelname": model})
 
 
-@pytest.mark.parametrize("number", range(WRONG_OUTPUT + 1))
-def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, number: int) -> None:
-    response = send_array(box, "wrong", 3, value=number)
+@pytest.mark.parametrize("model", WRONG)
+def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, model: str) -> None:
+    response = send_array(box, model, 3)
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
 
 

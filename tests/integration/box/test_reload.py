@@ -57,14 +57,14 @@ def clients(team: Path) -> Path:
 
 
 @pytest.fixture
-def box(small_box: RunningBox, clients: Path) -> RunningBox:
+def box(team_box: RunningBox, clients: Path) -> RunningBox:
     """The box, once it serves two clients: the tests edit ``word`` and never ``steady``."""
     for name, text in (("steady", STEADY_CLIENT), ("word", WORD_CLIENT)):
         (clients / name).mkdir(exist_ok=True)
         (clients / name / "labels.txt").write_text("cat")
         (clients / name / "client.py").write_text(text)
-    wait_until_live(small_box, "cat 1")
-    return small_box
+    wait_until_live(team_box, "cat 1")
+    return team_box
 
 
 def text_of(box: RunningBox, model: str) -> str:

@@ -18,8 +18,8 @@ from tests.support.task_models import tones
 
 
 @pytest.fixture
-def box(small_box: RunningBox) -> RunningBox:
-    return small_box
+def box(team_box: RunningBox) -> RunningBox:
+    return team_box
 
 
 @pytest.mark.parametrize("name", ["mood", "areas", "speech"])
