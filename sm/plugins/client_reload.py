@@ -28,6 +28,8 @@ POLL_INTERVAL_S = 0.2
 
 #: Files by path: modification time in ns, and size in bytes.
 Files = Mapping[Path, tuple[int, int]]
+#: In place of both: the file of a client that is served was not found.
+GONE = (0, 0)
 
 
 class Build(Protocol):
@@ -68,7 +70,8 @@ class Reloader:
 
     def check_files(self) -> bool:
         """Load changed clients once two checks see the same files. Returns True if there was a change."""
-        scanned, before = scan(self._folders), self._scanned
+        # A client that came during a load is in no earlier scan: without this its end would be no change.
+        scanned, before = {**dict.fromkeys(self._clients, GONE), **scan(self._folders)}, self._scanned
         self._scanned = scanned
         if scanned != before or scanned == self._loaded_files:
             return False
@@ -89,7 +92,9 @@ class Reloader:
                 if changed_files(scanned, before, file.parent)
             }
             self._found = replace(self._found, stale={**self._found.stale, **changed})
-        self._loaded_files = scanned
+        self._loaded_files = {
+            path: state for path, state in scanned.items() if state != GONE or path in self._clients
+        }
         self._publish(self._found)
         self._log_changes(old_clients, repr((before, scanned)))
         return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,3 +33,19 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(
     assert loader.found.clients["other"].inference(None) == "hello"
     assert reloader.check_files()
     assert loader.found.clients["other"].inference(None) == "goodbye"
+
+
+def test_a_client_that_came_during_a_load_and_went_is_served_no_more(tmp_path: Path) -> None:
+    folder, loader = tmp_path / "c", FoundLoader(Found({}))
+    write_client(folder, "steady", words="WORD = 'hello'")
+
+    def build(**options: Any) -> Found:
+        if not options["reusable"]:
+            write_client(folder, "brief", HELLO, words="WORD = 'hello'")
+        return find_clients((folder,), EmptyTriton(), Path("/nowhere"), True, **options)
+
+    reloader = Reloader(build, (folder,), tmp_path / "reports", loader.put)
+    assert loader.found.clients.keys() == {"steady", "other"}
+    shutil.rmtree(folder / "brief")
+    assert [reloader.check_files() for _ in range(4)] == [False, True, False, False]
+    assert loader.found.clients.keys() == {"steady"}
