@@ -45,7 +45,7 @@ def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
     describe_pictures(folder, labels, resize=8, crop=8)
 
 
-def write_yolo(
+def write_detector(
     folder: Path, rows: NDArray[np.float32], masks: int = 0, labels: tuple[str, ...] = LABELS
 ) -> None:
     """Write a detector of these rows, and of so many prototypes of masks."""
@@ -68,7 +68,7 @@ def rows_of(head: str) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("head", ["v5", "v8", "nms"])
 def test_every_head_of_yolo_finds_the_same_objects(tmp_path: Path, head: str) -> None:
-    write_yolo(tmp_path / "boxes", rows_of(head))
+    write_detector(tmp_path / "boxes", rows_of(head))
     answer = ask(load_task(tmp_path / "boxes", task="object-detection"), picture(80, 80))
     assert sorted(answer, key=lambda row: -row["score"]) == [
         {"label": "green", "class_id": 1, "score": 0.72, "box": {"x1": 0, "y1": 0, "x2": 40, "y2": 40}},
@@ -127,7 +127,7 @@ def test_one_class_of_a_named_head_is_read_with_its_objectness(tmp_path: Path) -
     rows[:2] = [[4, 4, 4, 4, 0.9, 0.8], [4, 4, 4, 3.9, 0.8, 0.8]]
     box = {"x1": 20, "y1": 20, "x2": 60, "y2": 60}
     for turned, options in ((rows, {}), (rows.T, {"head": "v5"})):
-        write_yolo(tmp_path / "boxes", turned, labels=("thing",))
+        write_detector(tmp_path / "boxes", turned, labels=("thing",))
         client = load_task(tmp_path / "boxes", task="object-detection", **options)
         assert ask(client, picture(80, 80)) == [{"label": "thing", "class_id": 0, "score": 0.72, "box": box}]
     with pytest.raises(StartError, match="head"):
@@ -140,7 +140,7 @@ def test_what_stands_behind_the_classes_is_not_a_class(tmp_path: Path, head: str
     """Masks choose how much of each prototype they have; keypoints are written into task.json."""
     rows = rows_of(head).T if head == "v8" else rows_of(head)
     rows = np.hstack([rows, np.full((len(rows), 7), 7, np.float32)])
-    write_yolo(tmp_path / "boxes", rows.T if head == "v8" else rows, masks=7 * masks)
+    write_detector(tmp_path / "boxes", rows.T if head == "v8" else rows, masks=7 * masks)
     options = {} if masks else {"head": head, "extra": 7}
     answer = ask(load_task(tmp_path / "boxes", task="object-detection", **options), picture(80, 80))
     assert {(row["label"], row["score"]) for row in answer} == {("green", 0.72), ("red", 0.6)}
