@@ -67,7 +67,6 @@ RERUN_DELAY_S = 10
 SHARED = {
     "access": ("integration/access",),
     "browser": ("e2e/browser",),
-    "clients": ("integration/clients",),
     "contract": ("contract",),
     "deploy": ("e2e/deploy",),
     "demo box": (

@@ -19,6 +19,7 @@ from sm.build.samples import InProcess
 from sm.client.base import Client, TensorClient
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
+from sm.settings import HERE
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 
@@ -138,18 +139,31 @@ def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
 
 def load_task(folder: Path, **options: Any) -> TensorClient:
     """Write ``task.json`` into a model's folder, and load the client that serves it, with its graph."""
-    graph = Graph.read(folder / "model.onnx")
-    client = load_client(folder, InProcess(graph, session(graph.path)), options)
+    client = load_task_client(folder, in_process(folder / "model.onnx"), options)
     assert isinstance(client, TensorClient)
     return client
 
 
-def load_client(folder: Path, triton: InProcess, task: dict[str, Any]) -> Client:
+def load_task_client(folder: Path, triton: InProcess, task: dict[str, Any]) -> Client:
     (folder / "task.json").write_text(json.dumps(task))
-    source = ClientSource(folder.name, folder / "task.json")
-    client = load(source, triton, folder.parent)
+    return load_client(ClientSource(folder.name, folder / "task.json"), triton, folder.parent)
+
+
+def load_client(source: ClientSource, triton: InProcess, repository: Path) -> Client:
+    """Load and check a client as the box does."""
+    client = load(source, triton, repository)
     check(client, source, triton)
     return client
+
+
+def load_built_in(name: str, triton: InProcess, repository: Path) -> Client:
+    """Load a client of this checkout's ``clients``."""
+    return load_client(ClientSource(name, HERE / "clients" / name / "client.py"), triton, repository)
+
+
+def in_process(file: Path, beside: dict[str, InProcess] | None = None) -> InProcess:
+    """Run a graph in this process; tests/integration runs such models in a real Triton."""
+    return InProcess(Graph.read(file), session(file), beside)
 
 
 #: The pitch of each letter of :func:`tones`, in Hz; ``|`` is between words.
@@ -243,8 +257,6 @@ def write_translator(folder: Path) -> Path:
 
 def load_translator(folder: Path, **options: object) -> Client:
     """Load the client that serves a folder of :func:`write_translator`."""
-    graphs = {name: Graph.read(folder / f"{name}_model.onnx") for name in ("encoder", "decoder")}
-    runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
-    beside = {f"{folder.name}_decoder": runs["decoder"]}
-    triton = InProcess(graphs["encoder"], runs["encoder"].runner, beside)
-    return load_client(folder, triton, {"task": "text2text-generation", "end": [5], **options})
+    decoder = in_process(folder / "decoder_model.onnx")
+    triton = in_process(folder / "encoder_model.onnx", {f"{folder.name}_decoder": decoder})
+    return load_task_client(folder, triton, {"task": "text2text-generation", "end": [5], **options})

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +17,23 @@ from PIL import Image
 
 from clients.yolov5.client import DetectionPayload
 from sm.build import suppression
-from sm.build.graph_runner import session
-from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.client.images import decode
 from sm.client.payloads import RequestContext
 from sm.client.tasks.detection import Objects, detect_objects
 from sm.errors import StartError
-from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
 from sm.settings import HERE, Settings
 from tests.support.hostile_pictures import encode
 from tests.support.oriented_pictures import enlarged_jpeg
-from trireme_tools.prepare.demo import prepare
+from tests.support.task_models import in_process, load_built_in
 
 Array = NDArray[Any]
-CLIENT_FOLDER = HERE / "clients" / "yolov5"
-SAMPLES = CLIENT_FOLDER / "sample"
+SAMPLES = HERE / "clients" / "yolov5" / "sample"
 PYTORCH_ANSWERS: dict[str, dict[str, Any]] = json.loads((SAMPLES / "pictures.json").read_text())
 
 
-def triton_in_process(graph: Path) -> InProcess:
-    """Run the graph in this process; tests/integration/box tests the same against a real Triton."""
-    return InProcess(Graph.read(graph), session(graph))
-
-
-def load_client(triton: InProcess, repository: Path) -> Client:
-    source = ClientSource("yolov5", CLIENT_FOLDER / "client.py")
-    client = load(source, triton, repository)
-    check(client, source, triton)
-    return client
+load_client = partial(load_built_in, "yolov5")
 
 
 class PlayedPlan(InProcess):
@@ -75,21 +62,15 @@ class PlayedPlan(InProcess):
 
 
 @pytest.fixture(scope="module")
-def repository() -> Path:
-    """The real weights, built as ``sm prepare`` builds them."""
-    return prepare(Settings.read({}))
-
-
-@pytest.fixture(scope="module")
 def client(repository: Path) -> Client:
-    return load_client(triton_in_process(repository / "yolov5" / "1" / "model.onnx"), repository)
+    return load_client(in_process(repository / "yolov5" / "1" / "model.onnx"), repository)
 
 
 @pytest.fixture(scope="module")
 def plain_model(repository: Path) -> InProcess:
     """The recipe's graph, which takes float pixels and returns rows, as another team's export may."""
     (graph,) = (Settings.read({}).cache / "models" / "yolov5").glob("*/model.onnx")
-    return triton_in_process(graph)
+    return in_process(graph)
 
 
 def detection_payload(picture: bytes, **parameters: Any) -> DetectionPayload:

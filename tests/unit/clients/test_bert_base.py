@@ -1,4 +1,4 @@
-"""The bert_base client on a real Triton: sensible words, and any text is answered or refused."""
+"""The bert_base client: sensible words, and any text is answered or refused."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ import pytest
 
 from sm.client import Client
 from sm.errors import StartError, WrongPayload
-from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
 from sm.router.dispatch import validate_payload
 from sm.router.request_types import DispatchRequest
-from sm.settings import HERE
-from sm.triton.transport import Transport
+from tests.support.task_models import in_process, load_built_in
 
-FOLDER = HERE / "clients" / "bert_base"
 MIB = 2**20
 
 
 @pytest.fixture(scope="module")
-def client(transport: Transport, repository: Path) -> Client:
+def client(repository: Path) -> Client:
     """The client as the box loads it."""
-    source = ClientSource("bert_base", FOLDER / "client.py")
-    loaded = load(source, transport, repository)
-    check(loaded, source, transport)
-    return loaded
+    return load_built_in("bert_base", in_process(repository / "bert_base" / "1" / "model.onnx"), repository)
 
 
 def infer(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -90,4 +83,4 @@ def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_p
     (model / "preprocess.json").write_text(json.dumps(description))
     (model / "tokenizer.json").symlink_to(client.repository / "bert_base" / "tokenizer.json")
     with pytest.raises(StartError, match="max_length"):
-        type(client)(client.triton, FOLDER, tmp_path).setup()
+        type(client)(client.triton, client.folder, tmp_path).setup()

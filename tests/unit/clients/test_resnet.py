@@ -1,4 +1,4 @@
-"""The resnet client on a real Triton gives TensorFlow.js's golden answers in the reference system's rows."""
+"""The resnet client gives TensorFlow.js's golden answers in the reference system's rows."""
 
 from __future__ import annotations
 
@@ -10,33 +10,26 @@ from typing import Any
 import pytest
 
 from clients.resnet.client import ClassifiedPicture
-from sm.build.graph_runner import session
-from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess
-from sm.client import Client, Triton
+from sm.client import Client
 from sm.client.images import decode
 from sm.errors import StartError
-from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
 from sm.settings import HERE, Settings
-from sm.triton.transport import Transport
 from tests.support.oriented_pictures import enlarged_jpeg
+from tests.support.task_models import in_process, load_built_in
 
-FOLDER = HERE / "clients" / "resnet"
-SAMPLE = FOLDER / "sample"
+SAMPLE = HERE / "clients" / "resnet" / "sample"
 PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").read_text())
 
 
-def load_client(transport: Triton, repository: Path) -> Client:
-    source = ClientSource("resnet", FOLDER / "client.py")
-    client = load(source, transport, repository)
-    check(client, source, transport)
-    return client
+@pytest.fixture(scope="module")
+def triton(repository: Path) -> InProcess:
+    return in_process(repository / "resnet" / "1" / "model.onnx")
 
 
 @pytest.fixture(scope="module")
-def client(transport: Transport, repository: Path) -> Client:
-    return load_client(transport, repository)
+def client(triton: InProcess, repository: Path) -> Client:
+    return load_built_in("resnet", triton, repository)
 
 
 def classify(client: Client, image: bytes, **parameters: Any) -> Any:
@@ -87,7 +80,7 @@ def test_a_photograph_decoded_smaller_gets_the_class_and_score_of_the_full_one(
 def test_a_model_with_float_input_gives_the_same_answers(repository: Path) -> None:
     """The recipe's own graph, as a team's model may be."""
     (graph,) = (Settings.read({}).cache / "models" / "resnet").glob("*/model.onnx")
-    client = load_client(InProcess(Graph.read(graph), session(graph)), repository)
+    client = load_built_in("resnet", in_process(graph), repository)
     for name, golden in PICTURES.items():
         assert_equal(classify(client, (SAMPLE / name).read_bytes()), golden)
 
@@ -102,7 +95,7 @@ def test_a_model_with_float_input_gives_the_same_answers(repository: Path) -> No
     ],
 )
 def test_invalid_labels_or_preprocess_json_stop_the_start(
-    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, named: str
+    triton: InProcess, repository: Path, tmp_path: Path, file: str, text: str, named: str
 ) -> None:
     folder = tmp_path / "resnet"
     folder.mkdir()
@@ -110,4 +103,4 @@ def test_invalid_labels_or_preprocess_json_stop_the_start(
         (folder / name).write_text((repository / "resnet" / name).read_text())
     (folder / file).write_text(text)
     with pytest.raises(StartError, match=named):
-        load_client(transport, tmp_path)
+        load_built_in("resnet", triton, tmp_path)
