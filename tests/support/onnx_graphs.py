@@ -94,17 +94,6 @@ branches = partial(
         >
     }""",
 )
-#: text [b, 1] and other [b, 1] to text, and whether they are equal.
-same_text = partial(
-    write_graph,
-    text="(string[b,1] text, string[b,1] other) => (string[b,1] echo, bool[b,1] equal)"
-    " { echo = Identity(text) equal = Equal(text, other) }",
-    opset=19,
-)
-#: x [1, s, 4] to y [1, s, 1, 4], which the graph declares as [1, s].
-wrongly_declared = partial(
-    write_graph, text="(float[1,s,4] x) => (float[1,s] y) <int64[1] axes = {2}> { y = Unsqueeze(x, axes) }"
-)
 
 
 def strided(path: Path, stride: int) -> Graph:

@@ -73,6 +73,13 @@ PICK_CONFIG = """
 input [ { name: "at" data_type: TYPE_INT64 dims: [ 1 ] } ]
 output [ { name: "row" data_type: TYPE_FP32 dims: [ 1, 3 ] }, { name: "twice" data_type: TYPE_INT64 dims: [ 1 ] } ]
 """
+#: ``text`` and ``other`` to the first, and whether they are equal.
+SAME_TEXT = """(string[{batch}1] text, string[{batch}1] other) => (string[{batch}1] echo, bool[{batch}1] equal)
+{{ echo = Identity(text) equal = Equal(text, other) }}"""
+SAME_TEXT_CONFIG = """
+input [ { name: "text" data_type: TYPE_STRING dims: [ 1 ] }, { name: "other" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "echo" data_type: TYPE_STRING dims: [ 1 ] }, { name: "equal" data_type: TYPE_BOOL dims: [ 1 ] } ]
+"""
 #: Half a second is enough to join eight callers into one batch.
 BATCHED = (
     "max_batch_size: 8\ndynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 500000 }\n"
@@ -83,15 +90,18 @@ TWO_INSTANCES = (
 
 
 @dataclass(frozen=True)
-class PickModel:
+class GraphModel:
     """An ONNX graph, completed as the set-up does it for the CPU target."""
 
     options: str = ""
+    graph: str = PICK
+    tensors: str = PICK_CONFIG
 
     def write(self, folder: Path) -> None:
-        write_graph(folder / "1" / "model.onnx", PICK.format(batch="b," if self.options else ""))
+        text = self.graph.format(batch="b," if self.options else "")
+        write_graph(folder / "1" / "model.onnx", text, opset=19)
         config = folder / "config.pbtxt"
-        config.write_text(f'name: "{folder.name}"\n{self.options}{PICK_CONFIG}')
+        config.write_text(f'name: "{folder.name}"\n{self.options}{self.tensors}')
         run_on_cpu(folder, config, "a test")
 
 
@@ -107,7 +117,7 @@ time.sleep(1)
 open(__file__ + ".done", "w").close()
 return {"y": tensor(request, "x")}
 """
-FOLDER_MODELS: dict[str, Model | PickModel] = {
+FOLDER_MODELS: dict[str, Model | GraphModel] = {
     "typed": Model(
         REVERSE_EVERY_INPUT,
         {name: (name, [-1]) for name in DTYPES},
@@ -118,7 +128,8 @@ FOLDER_MODELS: dict[str, Model | PickModel] = {
         'yield from [{"y": tensor(request, "x") + n} for n in range(3)]', INPUTS, OUTPUTS
     ),
     "warm": WarmModel(SLOW_CALL, INPUTS, OUTPUTS),
-    "batched": PickModel(BATCHED),
-    "single": PickModel(),
-    "threaded": PickModel(BATCHED + TWO_INSTANCES),
+    "batched": GraphModel(BATCHED),
+    "single": GraphModel(),
+    "threaded": GraphModel(BATCHED + TWO_INSTANCES),
+    "same_text": GraphModel("max_batch_size: 8\n", SAME_TEXT, SAME_TEXT_CONFIG),
 }

@@ -53,3 +53,10 @@ def test_a_configuration_may_set_more_instances_with_fewer_threads(
     log = (triton.box.run / "triton.log").read_text()
     assert all(f"threaded_0_{number}" in log for number in (0, 1))
     assert pick(transport, 2, "threaded") == [[[6, 7, 8]]]
+
+
+def test_texts_are_read_and_answered_as_utf_8(transport: Transport) -> None:
+    text, other = ([[each.encode()] for each in texts] for texts in (("Käse", ""), ("Käse", "x")))
+    given = {"text": np.array(text, object), "other": np.array(other, object)}
+    answer = transport.infer("same_text", given)
+    assert (answer["echo"].tolist(), answer["equal"].tolist()) == (text, [[True], [False]])

@@ -14,7 +14,7 @@ from sm.build.onnx_graph import DATATYPES, Graph
 from sm.build.targets import place_on_cpu
 from sm.build.triton_tensors import adapt
 from sm.errors import CommandError
-from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, write_graph
+from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled, write_graph
 
 FLOAT = TensorProto.FLOAT
 
@@ -39,6 +39,19 @@ def test_inputs_of_every_rank_and_type_are_made(tmp_path: Path, shape: list[int 
     answers = session(graph.path).run([f"y{kind}" for kind in KINDS], feed)
     for kind, answer in zip(KINDS, answers, strict=True):
         assert np.array_equal(answer, feed[f"x{kind}"])
+
+
+def test_a_scalar_is_served_with_the_shape_1_and_the_result_of_a_branch_with_its_own(tmp_path: Path) -> None:
+    graph = adapted_graph(scaled(tmp_path / "scaled.onnx"))
+    assert (shapes(graph)["factor"], shapes(graph)["sum"], graph.batched) == ((1,), (1,), False)
+    feed = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
+    product, total = session(graph.path).run(["y", "sum"], feed)
+    assert (product.tolist(), total.tolist()) == ([[3.0] * 4] * 2, [24.0])
+    graph = adapted_graph(branches(tmp_path / "branches.onnx"))
+    assert (shapes(graph)["rate"], shapes(graph)["y"]) == ((1,), (-1, -1))
+    for rate, expected in ((16_000, 2.0), (8000, 8001.0)):
+        feed = {"x": np.ones((1, 3), np.float32), "rate": np.array([rate])}
+        assert session(graph.path).run(["y"], feed)[0].tolist() == [[expected] * 3]
 
 
 #: Weights of a graph, of the branches of an If, and of a constant: all are in files of their own.
