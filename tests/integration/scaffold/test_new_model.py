@@ -16,13 +16,7 @@ import pytest
 
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
-from tests.support.task_models import (
-    PITCHES,
-    new_model,
-    write_sound_model,
-    write_text_model,
-    write_translator,
-)
+from tests.support.task_models import new_model, write_text_model
 from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
 
@@ -78,49 +72,6 @@ def test_eject_writes_the_client_that_serves_it_then(tmp_path: Path, checkpoint:
     assert "class Mood(TextClassification):" in sources[0].file.read_text()
     with pytest.raises(CommandError, match="mood"):
         eject(parser.parse_args(["mood", "--into", str(tmp_path)]))
-
-
-def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
-    folder = tmp_path / "sentences"
-    write_text_model(folder, "sentence-embeddings")
-    # The library writes a model's first module into the folder itself, and each other one into its own.
-    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-    modules = [
-        {"idx": index, "path": path, "type": f"sentence_transformers.models.{name}"}
-        for index, (name, path) in enumerate(paths.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    edit(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
-    edit(folder / "sentence_bert_config.json", max_seq_length=32)
-    model = new_mood(tmp_path, folder)
-    task = {"task": "sentence-embeddings", "max_length": 32, "pooling": "cls", "normalise": True}
-    assert task_of(model) == task
-
-
-def test_an_encoder_and_its_decoder_become_two_models(tmp_path: Path) -> None:
-    folder = write_translator(tmp_path / "checkpoint")
-    model = new_mood(tmp_path, folder)
-    task = {"task": "text2text-generation", "start": 0, "end": [5]}
-    assert task_of(model) == task
-    assert {path.name for path in model.parent.iterdir()} == {"mood", "mood_decoder"}
-    assert not (model.parent / "mood_decoder" / "task.json").exists()
-    (folder / "decoder_model.onnx").unlink()
-    with pytest.raises(CommandError, match="decoder_model.onnx"):
-        new_model("other", tmp_path, folder)
-
-
-@pytest.mark.parametrize("task", ["automatic-speech-recognition", "audio-classification"])
-def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) -> None:
-    model = new_mood(tmp_path, write_sound_model(tmp_path / "checkpoint", task))
-    spelling = {"blank": "<pad>", "delimiter": "|"} if task == "automatic-speech-recognition" else {}
-    expected = {"task": task, "rate": 16_000, "normalise": True, **spelling}
-    assert task_of(model) == expected
-    golden = golden_answer(model)
-    if task == "audio-classification":
-        assert {row["label"] for row in golden} == set(PITCHES)
-    else:
-        assert golden == {"text": ""}  # the sample is silence
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 
+from sm.errors import CommandError
 from sm.server.checkpoint.generation_config import generation
 from sm.server.checkpoint.sounds import sounds
+from sm.server.hugging_face import read_folder
+from tests.support.task_models import write_sound_model, write_translator
 
 ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1}
 
@@ -52,3 +56,31 @@ def test_what_transformers_saves_of_speech_or_of_a_whole_processor_is_taken(tmp_
     Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json")).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
     expected = {"rate": 8000, "normalise": False, "blank": "<pad>", "delimiter": "|"}
     assert sounds(tmp_path, is_speech=True) == expected
+
+
+TEXT, SPEECH, SOUNDS = "text2text-generation", "automatic-speech-recognition", "audio-classification"
+HEARS = {"rate": 16_000, "normalise": True}
+
+
+@pytest.mark.parametrize(
+    ("write", "task", "options"),
+    [
+        (write_translator, TEXT, {"start": 0, "end": [5]}),
+        (lambda path: write_sound_model(path, SPEECH), SPEECH, {**HEARS, "blank": "<pad>", "delimiter": "|"}),
+        (lambda path: write_sound_model(path, SOUNDS), SOUNDS, HEARS),
+    ],
+    ids=["text", "speech", "sounds"],
+)
+def test_a_folder_says_its_task_and_the_options(
+    tmp_path: Path, write: Callable[[Path], Path], task: str, options: dict[str, object]
+) -> None:
+    found = read_folder(write(tmp_path / "checkpoint"), "")
+    assert json.loads(found.files["task.json"]) == {"task": task, **options}
+
+
+def test_an_encoder_needs_its_decoder_beside_it(tmp_path: Path) -> None:
+    found = read_folder(write_translator(tmp_path), "")
+    assert found.graphs("mood")["mood_decoder"] == tmp_path / "decoder_model.onnx"
+    (tmp_path / "decoder_model.onnx").unlink()
+    with pytest.raises(CommandError, match=r"decoder_model\.onnx"):
+        found.graphs("mood")

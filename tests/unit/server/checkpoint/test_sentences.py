@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from sm.client.tasks.text import Layer, pooled
 from sm.errors import CommandError
 from sm.server.checkpoint.sentences import ACTIVATIONS, POOLINGS, sentences
+from sm.server.hugging_face import read_folder
 from tests.support.task_models import load_task, write_text_model
 
 TANH = "torch.nn.modules.activation.Tanh"
@@ -71,6 +72,12 @@ def test_several_poolings_are_joined_in_their_order(tmp_path: Path, pooling: Any
     assert options["pooling"] == expected
     size = 6 if isinstance(expected, str) else 12
     assert vector(write_modules(tmp_path / "other", "Pooling", pooling=pooling), "ada").shape == (size,)
+
+
+def test_the_modules_say_the_task_and_its_options(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path / "model", "Pooling", "Normalize", pooling={"pooling_mode": "cls"})
+    task = {"task": "sentence-embeddings", "pooling": "cls", "normalise": True}
+    assert json.loads(read_folder(folder, "").files["task.json"]) == task
 
 
 def write_prompts(folder: Path, **more: Any) -> Path:
