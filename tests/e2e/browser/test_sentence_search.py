@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
+from werkzeug.utils import send_from_directory
 
 from sm.settings import HERE
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.browser import chromium
+from tests.support.http_server import serving
 from tests.support.task_models import new_model
 
 EXAMPLE = HERE / "examples" / "sentence_search"
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[str]:
-    """The address of the page, which another server serves than the box."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @pytest.mark.exhaustive
-def test_the_page_finds_the_sentences_about_a_question(boxes: Boxes, tmp_path: Path, page: str) -> None:
+def test_the_page_finds_the_sentences_about_a_question(boxes: Boxes, tmp_path: Path) -> None:
     subprocess.run((sys.executable, EXAMPLE / "make_model.py", tmp_path), check=True)
     new_model("sentences", tmp_path, tmp_path / "checkpoint")
     shutil.copy(EXAMPLE / "index.html", tmp_path)
-    with boxes.own(tmp_path / "model", TRIREME_CORS_ORIGINS=page) as box, chromium() as browser:
+    with (
+        # Another server than the box has the page.
+        serving(lambda request: send_from_directory(tmp_path, request.path[1:], request.environ)) as page,
+        boxes.own(tmp_path / "model", TRIREME_CORS_ORIGINS=page) as box,
+        chromium() as browser,
+    ):
 
         def text(element: str) -> str:
             return browser.find_element(By.ID, element).text
 
-        browser.get(f"{page}/?box={box.url}")
+        browser.get(f"{page}/index.html?box={box.url}")
         wait_until(lambda: "sentences" in text("state"))
         browser.find_element(By.ID, "query").send_keys("what happens when a caller disconnects")
         # Ten are shown for the whole question, the best one first.

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from werkzeug import Response
 
 from sm.control.paths import PATHS
 from sm.server.access import keys
 from tests.support import pages
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port
+from tests.support.http_server import serving
 from tests.support.load import dispatch_body
 
 ORIGIN = "https://app.example.com"
@@ -74,7 +76,7 @@ class LockedBox:
     box: RunningBox
     folder: Path
     tls_port: int
-    page_port: int  # for a test's web pages: the origin ``localhost`` is allowed, ``127.0.0.1`` is not
+    page: str  # the URL of a web page from another server, whose origin is allowed
     keys_file: Path
     key: str  # of ``alice``, who may send a thousand requests a second
     limited_key: str  # of ``bob``, who may send three requests at once, then one every two seconds
@@ -128,18 +130,21 @@ def locked(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     with keys_file.open("a") as file:
         file.write("\n# slow\n" + keys.format_line("bob", limited_key, rate=0.5, burst=3) + "\n")
         file.write(keys.format_line("dora", other_key) + "\n")
-    tls_port, page_port = free_port(), free_port()
-    variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
-    with boxes.own(
-        ("echo", "counts", "torrent"),
-        ("platform", "streaming"),
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        TRIREME_TLS_PORT=str(tls_port),
-        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-        TRIREME_MAX_SESSIONS="20",
-        TRIREME_STREAM_STALL_SECONDS="3",
-        **variables,
-    ) as box:
+    tls_port, origins = free_port(), variables.pop("TRIREME_CORS_ORIGINS")
+    with (
+        serving(lambda _: Response("<!doctype html>", content_type="text/html")) as page,
+        boxes.own(
+            ("echo", "counts", "torrent"),
+            ("platform", "streaming"),
+            SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+            SAGEMAKER_MODEL_SERVER_WORKERS="1",
+            TRIREME_TLS_PORT=str(tls_port),
+            TRIREME_CORS_ORIGINS=f"{origins},{page}",
+            SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+            TRIREME_MAX_SESSIONS="20",
+            TRIREME_STREAM_STALL_SECONDS="3",
+            **variables,
+        ) as box,
+    ):
         alice = (folder / "alice.key").read_text().strip()
-        yield LockedBox(box, folder, tls_port, page_port, keys_file, alice, limited_key, other_key)
+        yield LockedBox(box, folder, tls_port, page, keys_file, alice, limited_key, other_key)

@@ -148,14 +148,10 @@ def test_keys_added_to_or_removed_from_the_file_take_effect(locked: LockedBox) -
     assert locked.invoke(x_api_key=locked.key).status == 200
 
 
-@pytest.mark.parametrize("broken", ["", "garbage\n", "\nalice sha256:12\n", None])
-def test_a_key_file_that_becomes_invalid_leaves_the_old_keys(locked: LockedBox, broken: str | None) -> None:
+def test_a_key_file_that_becomes_invalid_leaves_the_old_keys(locked: LockedBox) -> None:
     content, before = locked.keys_file.read_text(), locked.warnings(locked.keys_file)
     try:
-        if broken is None:
-            locked.keys_file.unlink()
-        else:
-            locked.keys_file.write_text(broken)
+        locked.keys_file.write_text("garbage\n")
         wait_until(lambda: locked.warnings(locked.keys_file) > before, description="a warning")
         assert (locked.invoke(x_api_key=locked.key).status, locked.invoke().status) == (200, 401)
     finally:
