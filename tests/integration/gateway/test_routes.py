@@ -131,6 +131,7 @@ REFUSED = [
     ("/infer/resnet", JSON, b'{"payload": {"image": "QUJD"}, "parameters": {"top": 0}}', 422, {"field": "parameters.top"}),
     ("/infer/resnet", JSON, b'{"payload": [], "version": "1"}', 422, {"field": "payload"}),
     ("/infer/resnet", JSON, b'{"payload": {}, "version": "x"}', 422, {"field": "version"}),
+    ("/infer/resnet?version=%D9%A3", JSON, b'{"payload": {}}', 422, {"field": "version"}),
     ("/infer/resnet", "image/jpeg", b"{}", 415, {"code": "unsupported_content_type"}),
     ("/infer", JSON, b"{}", 404, {"code": "not_found"}),
     ("/models", JSON, b"{}", 405, {"code": "method_not_allowed"}),

@@ -66,12 +66,6 @@ def test_any_body_is_the_payload_but_no_key_of_s3(gateway: Gateway) -> None:
     assert (response.status_code // 100, response.json()["field"]) == (4, "s3_key")
 
 
-@pytest.mark.parametrize(("version", "status"), [("1", 200), ("7", 400), ("x", 422), ("\u0663", 422)])
-def test_a_version_that_does_not_exist_is_refused(gateway: Gateway, version: str, status: int) -> None:
-    response = gateway.infer("who", {"payload": {"tensor": [0]}}, params={"version": version})
-    assert response.status_code == status, response.text
-
-
 def test_an_answer_is_remembered_and_others_are_shared_out(gateway: Gateway) -> None:
     # The Tritons take turns, so that one process answers all only if the cache does.
     assert len({process_of(gateway, 1) for _ in range(6)}) == 1

@@ -141,18 +141,12 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
             triton.kill()
 
 
-def test_twenty_first_requests_load_the_model_once(reference: ReferenceGateway) -> None:
-    answers = infer_at_once("densenet", *[reference.gateway] * 20)
-    assert [status for status, _ in answers] == [200] * 20
-    assert reference.loads("densenet_onnx") == 1
-
-
-def test_of_several_gateways_with_one_repository_one_loads_the_model(
+def test_of_all_callers_of_several_gateways_with_one_repository_one_loads_the_model(
     reference: ReferenceGateway, tmp_path: Path
 ) -> None:
     with running_gateway_server(tmp_path / "second.log", reference.env) as second:
-        answers = infer_at_once("late", *[reference.gateway, second] * 4)
-    assert {status for status, _ in answers} == {200}
+        answers = infer_at_once("late", *[reference.gateway, second] * 10)
+    assert [status for status, _ in answers] == [200] * 20
     assert reference.loads("late_onnx") == 1
 
 
