@@ -188,7 +188,8 @@ def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_in
 
 
 def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
-    done = cloud.deployed("--dry-run", "--autoscale", "1:2", "--target-invocations", "9", "--alarm", "errors")
+    targets = ("--target-invocations", "9", "--target-cpu", "70", "--target-gpu", "90")
+    done = cloud.deployed("--dry-run", "--autoscale", "1:2", *targets, "--alarm", "errors")
     assert [line.split()[1:3] for line in done.out.splitlines()] == [
         ["s3api", "create-bucket"],
         ["s3", "cp"],
@@ -197,7 +198,7 @@ def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
         ["sagemaker", "create-endpoint-config"],
         ["sagemaker", "create-endpoint"],
         ["application-autoscaling", "register-scalable-target"],
-        ["application-autoscaling", "put-scaling-policy"],
+        *[["application-autoscaling", "put-scaling-policy"]] * 3,
     ]
     assert cloud.proxy.changes == [] and not any(cloud.list_resources().values())
 

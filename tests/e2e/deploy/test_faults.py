@@ -11,6 +11,7 @@ from trireme_tools.deploy.waiting import Waiter
 
 THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 DENIED = json_error(400, "AccessDeniedException", "not authorized to perform: sagemaker:CreateEndpoint")
+DURING_ANOTHER = json_error(400, "ValidationException", "Cannot update in-progress endpoint")
 NO_QUOTA = json_error(400, "ResourceLimitExceeded", "ml.g4dn.xlarge for endpoint usage is 0")
 
 
@@ -55,14 +56,22 @@ def test_a_refused_endpoint_leaves_nothing_or_names_what_it_could_not_remove(
         assert left in done.err
 
 
-def test_an_update_during_another_fails_and_leaves_nothing(cloud: FakeAccount) -> None:
+@pytest.mark.parametrize(("is_shadow", "refusal"), [(False, None), (False, DURING_ANOTHER), (True, None)])
+def test_a_failed_update_leaves_the_old_version_and_nothing_of_the_new(
+    cloud: FakeAccount, is_shadow: bool, refusal: Response | None
+) -> None:
     cloud.deployed()
-    before = cloud.list_resources() | {"archives": []}
+    before = cloud.list_resources()
+    if refusal:
+        cloud.proxy.fixed_responses["UpdateEndpoint"] = refusal
+    else:
+        cloud.proxy.fail_updates(before["configurations"][0], "The alarm ships-errors is in ALARM state")
     write_repository(cloud.repository, "2")
-    message = "Cannot update in-progress endpoint"
-    cloud.proxy.fixed_responses["UpdateEndpoint"] = json_error(400, "ValidationException", message)
-    assert cloud.deploy().code == 1
-    assert cloud.list_resources() | {"archives": []} == before
+    update = cloud.sm("deploy", "ships", "--shadow", str(cloud.repository)) if is_shadow else cloud.deploy()
+    assert update.code == 1
+    after = cloud.list_resources()
+    assert after | {"archives": []} == before | {"archives": []}
+    assert len(after["archives"]) == 2, "the archive is for the next run"
 
 
 @pytest.mark.parametrize("operation", ["PutObject", "CreateModel", "CreateEndpoint"])

@@ -93,17 +93,6 @@ def test_a_removed_shadow_leaves_production_as_it_was(cloud: FakeAccount, tmp_pa
     assert not any(cloud.list_resources().values())
 
 
-def test_a_shadow_that_does_not_start_is_removed_and_production_serves_on(
-    cloud: FakeAccount, tmp_path: Path
-) -> None:
-    cloud.deployed()
-    before = cloud.list_resources()
-    write_repository(tmp_path / "next", "2")
-    cloud.proxy.fail_updates(before["configurations"][0], "did not pass the ping health check")
-    assert cloud.sm("deploy", "ships", "--shadow", str(tmp_path / "next")).code == 1
-    assert cloud.list_resources() | {"archives": []} == before | {"archives": []}
-
-
 def test_a_shadow_needs_an_endpoint_with_instances_that_serves(cloud: FakeAccount) -> None:
     assert cloud.sm("deploy", "ships", "--remove-shadow").code == 1
     assert cloud.sm("deploy", "ships", "--image", IMAGE, "--shadow", IMAGE).code in (1, 2)

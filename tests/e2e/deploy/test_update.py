@@ -68,17 +68,6 @@ def test_an_update_keeps_autoscaling_and_new_tags_alone_make_no_version(cloud: F
     assert cloud.proxy.changes == ["AddTags"]
 
 
-def test_a_failed_update_leaves_the_old_version_and_nothing_of_the_new(cloud: FakeAccount) -> None:
-    cloud.deployed()
-    before = cloud.list_resources()
-    write_repository(cloud.repository, "2")
-    cloud.proxy.fail_updates(before["configurations"][0], "The alarm ships-errors is in ALARM state")
-    assert cloud.deploy().code == 1
-    after = cloud.list_resources()
-    assert after | {"archives": []} == before | {"archives": []}
-    assert len(after["archives"]) == 2, "the archive is for the next run"
-
-
 def test_an_endpoint_that_sm_did_not_make_is_never_changed(cloud: FakeAccount) -> None:
     cloud.deployed()
     theirs = {"EndpointName": "theirs", "EndpointConfigName": cloud.deployed_configuration()}

@@ -55,30 +55,6 @@ def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_pa
     assert tag not in checkout.dry_run(*options)[2]
 
 
-@pytest.mark.exhaustive
-def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud: FakeAccount) -> None:
-    targets = ("--target-invocations", "600", "--target-cpu", "70", "--target-gpu", "90")
-    cloud.deployed("--autoscale", "1:4", *targets)
-    scaling = cloud.client("application-autoscaling").describe_scaling_policies(ServiceNamespace="sagemaker")
-    policies = {
-        policy["PolicyName"]: policy["TargetTrackingScalingPolicyConfiguration"]
-        for policy in scaling["ScalingPolicies"]
-    }
-    assert set(policies) == {"ships-target", "ships-cpu", "ships-gpu"}
-    for kind, metric, value in (("cpu", "CPUUtilization", 70), ("gpu", "GPUUtilization", 90)):
-        assert policies[f"ships-{kind}"]["TargetValue"] == value
-        # What the notebooks send.
-        assert policies[f"ships-{kind}"]["CustomizedMetricSpecification"] == {
-            "MetricName": metric,
-            "Namespace": "/aws/sagemaker/Endpoints",
-            "Dimensions": [{"Name": name, "Value": value} for name, value in VARIANT.items()],
-            "Statistic": "Average",
-            "Unit": "Percent",
-        }
-    predefined = policies["ships-target"]["PredefinedMetricSpecification"]["PredefinedMetricType"]
-    assert predefined == "SageMakerVariantInvocationsPerInstance"
-
-
 def test_status_shows_the_metrics_of_a_multi_model_endpoint_that_exist(cloud: FakeAccount) -> None:
     cloud.deployed()
     for loaded, percent in ((3, 120), (5, 140)):
