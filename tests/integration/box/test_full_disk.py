@@ -61,14 +61,6 @@ def check_served(box: RunningBox, requests_sent: int = 1) -> None:
     assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
 
 
-def test_small_requests_ping_and_metrics_are_answered_as_usual(box: RunningBox, short_path: Path) -> None:
-    workers = box.workers()
-    with filled_disk(box, short_path):
-        check_served(box, 20)
-        assert box.send(b"{").status_code == 400
-    assert box.workers() == workers
-
-
 def test_a_body_that_does_not_fit_is_a_500_and_is_served_later(box: RunningBox, short_path: Path) -> None:
     with filled_disk(box, short_path):
         response = box.send(BODY_ON_DISK)
