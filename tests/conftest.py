@@ -92,7 +92,7 @@ SHARED = {
     "triton": tuple(
         f"integration/triton/{name}"
         for name in (
-            *("client_calls", "deadlines", "doubted_answers", "onnx_cpu", "request_token", "router_settings"),
+            *("client_calls", "deadlines", "doubted_answers", "onnx_cpu", "request_token"),
             *("streams", "sweep", "transport", "warmup"),
         )
     ),

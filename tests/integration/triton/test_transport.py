@@ -95,6 +95,14 @@ def test_an_output_that_outgrows_its_region_is_complete(transport: Transport, wa
     assert ways()[0] > 0
 
 
+def test_what_may_not_run_twice_has_its_outputs_in_the_message(transport: Transport, ways: Ways) -> None:
+    with running(Invocation(time.monotonic() + 60)) as invocation:
+        invocation.repeatable = False
+        for size in (100_000, 100_000, 400_000):
+            assert transport.infer("ones", {"size": np.array([size])})["y"].shape == (size,)
+    assert ways()[0] == 0
+
+
 def test_strided_byte_swapped_and_empty_inputs_arrive_unchanged(transport: Transport) -> None:
     wide = np.random.default_rng(0).random((2, 200_000), dtype=np.float32)
     for x in (wide[:, ::2], wide[:, :100_000].astype(">f4")):

@@ -27,20 +27,6 @@ REQUEST = pb.ModelInferRequest(model_name="x")
 STATUSES = {code: status for status, code in HTTP_CODES.items()}
 
 
-def over_the_wire(said: Said) -> type[TriremeError]:
-    def script(call: Call) -> None:
-        call.open()
-        call.end(said.code.value[0], said.words.replace("\n", "%0A"))
-
-    with h2_server(script) as server:
-        channel = Channel(server.port, TIMEOUT_S)
-        with pytest.raises(Failed) as failed:
-            channel.infer(REQUEST)
-        channel.close()
-    assert failed.value.finished is said.finished
-    return failed.value.kind
-
-
 def over_a_stream(said: Said) -> type[TriremeError]:
     answer = pb.ModelStreamInferResponse(error_message=said.words)
 
@@ -68,7 +54,7 @@ def over_http(said: Said) -> type[TriremeError]:
     return reply.failure.kind
 
 
-@pytest.mark.parametrize("transport", [over_the_wire, over_a_stream, over_http])
+@pytest.mark.parametrize("transport", [over_a_stream, over_http])
 def test_the_words_of_each_release_are_the_same_error_over_each_transport(
     transport: Callable[[Said], type[TriremeError]],
 ) -> None:

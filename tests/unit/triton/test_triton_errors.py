@@ -75,6 +75,7 @@ PLACES = [
     (Code.INVALID_ARGUMENT, "invalid model version specified '{}' , version should be an integral value", BadInput),
     (Code.INTERNAL, RAISED + "ValueError: {}\n\nAt:\n  model.py(3): execute\n", ModelFailed),
     (Code.INTERNAL, "in ensemble 'e', " + RAISED + "ValueError: {}", ModelFailed),
+    (Code.INTERNAL, "[request id: {}] " + RAISED + "ValueError: no", ModelFailed),
     (Code.INTERNAL, RAISED + "KeyError: \"', message: {}\"", ModelFailed),
     (Code.INTERNAL, "the word '{}' is not known", ModelFailed),
     (Code.INTERNAL, "no: {}", ModelFailed),
