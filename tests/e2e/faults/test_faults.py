@@ -1,29 +1,22 @@
-"""Killed and stopped processes, and a full disk: right answers return, and nobody gets another caller's answer."""
+"""Killed and stopped processes: right answers return, and nobody gets another caller's answer."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from sm.run_state import SHARED_MEMORY
 from tests.e2e.faults import FULL, SEED
 from tests.support.boxes import RunningBox
-from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.faults import attack as attacks
-from tests.support.faults.attack import ECHO, Fault, Find, attack, attacked_box, make_kill, make_stall
+from tests.support.faults.attack import ECHO, Fault, Find, attack, make_kill, make_stall
 from tests.support.faults.callers import RESET
 from tests.support.faults.inputs import DEMO_MODELS, Sample
 
 #: The goal: right answers again within so many seconds of any single fault.
 RECOVERY_LIMIT_S = 10.0
-#: The python backend wants 16 MiB for each of the models' processes; Docker's /dev/shm has 64.
-SMALL_SHM_MIB = 256
-FULL_DISK_S = 3.0
 #: How to find each process of the box. The supervisor is missing: the box ends with it.
 SERVERS = {
     "nginx": "nginx: ",
@@ -67,16 +60,3 @@ def test_right_answers_return_after_a_fault(box: RunningBox, samples: list[Sampl
     result = attack(box, samples, fault)
     assert not result.misses(), result.details
     assert not FULL or (result.recovery_s or 0) < RECOVERY_LIMIT_S
-
-
-def test_right_answers_return_after_a_full_shared_memory(
-    repository: Path, samples: list[Sample], tmp_path: Path
-) -> None:
-    def fill(box: RunningBox) -> None:
-        with filled_disk(box, SHARED_MEMORY):
-            time.sleep(FULL_DISK_S)
-
-    prefix = MOUNT_SMALL_DISK.format(size=SMALL_SHM_MIB, folder=SHARED_MEMORY)
-    with attacked_box(tmp_path, repository, prefix) as box:
-        result = attack(box, samples, Fault("full /dev/shm", fill))
-    assert not result.misses(), result.details

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 from tests.e2e.faults import FULL
-from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, running_box
-from tests.support.faults.words import long_texts, write_models
+from tests.support.boxes import RunningBox
+from tests.support.faults.words import long_texts
 
 #: Bytes of a body, and the processor time that a worker may take for it. The dearest route takes a tenth of it.
 SIZE = 2**20 if FULL else 2**18
@@ -32,16 +30,6 @@ ROUTES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("patterns")
-    write_models(folder / "model", folder / "calls")
-    variables: Any = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running_box(folder, folder / "model", wait_until_ready=False, **variables) as started:
-        started.wait_ready(2 * WAIT_TIMEOUT_S)  # beside other work
-        yield started
-
-
 def processor_seconds(pids: list[int]) -> float:
     """Return the processor time of processes, which no other work on the machine makes longer."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split() for pid in pids]
@@ -49,15 +37,15 @@ def processor_seconds(pids: list[int]) -> float:
 
 
 @pytest.mark.parametrize(("path", "content_type"), ROUTES)
-def test_no_repeated_text_is_dear(box: RunningBox, path: str, content_type: str) -> None:
-    pids = box.workers()
+def test_no_repeated_text_is_dear(words_box: RunningBox, path: str, content_type: str) -> None:
+    pids = words_box.workers()
     with requests.Session() as session:
         for name, text in long_texts(SIZE):
             before, headers = processor_seconds(pids), {"Content-Type": content_type}
-            answer = session.post(f"{box.url}{path}", text.encode(), headers=headers, timeout=60)
+            answer = session.post(f"{words_box.url}{path}", text.encode(), headers=headers, timeout=60)
             seconds = processor_seconds(pids) - before
             lines = text.count("\n") if content_type == "application/jsonlines" else 0
             assert seconds < LIMIT_S + SECONDS_PER_LINE * lines, (name, seconds, answer.text[:200])
             assert answer.status_code < 504 and answer.status_code != 502, (name, answer.text[:200])
             assert "Traceback" not in answer.text, name
-    assert box.workers() == pids
+    assert words_box.workers() == pids

@@ -68,14 +68,14 @@ def make_small_repository(folder: Path) -> Path:
 
 
 @contextmanager
-def attacked_box(folder: Path, repository: Path, command_prefix: str = "") -> Iterator[RunningBox]:
+def attacked_box(folder: Path, repository: Path) -> Iterator[RunningBox]:
     """Run a box with a high restart limit until the block ends.
 
     Raises:
         AssertionError: The box left a process or a file in shared memory behind.
     """
     options: Any = {"TRIREME_RESTARTS": str(RESTARTS), "SAGEMAKER_MODEL_SERVER_TIMEOUT": str(DEADLINE_S)}
-    with running_box(folder, repository, clients=(), command_prefix=command_prefix, **options) as box:
+    with running_box(folder, repository, clients=(), **options) as box:
         yield box
         processes, identity = all_processes(box), box.box_id()
     wait_until(lambda: not any(map(command_line, processes)), description="the end of every process")

@@ -51,14 +51,48 @@ def response(outputs):
 """
 
 
-def write_models(repository: Path, calls: Path) -> None:
-    """Write ``says`` and the decoupled ``streams``, which fail as they are asked and note each call."""
+#: A client of ``says``. It dies itself of the text ``die``.
+CLIENT = """
+import os
+import signal
+
+import numpy as np
+from sm.client import TensorClient, TextPayload
+
+
+class Client(TensorClient):
+    payload, model, repeatable = TextPayload, "says", {repeatable}
+
+    def preprocess(self, payload):
+        if payload.text == "die":
+            with open({calls!r}, "a") as file:
+                file.write(".")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {{"x": np.array([payload.text.encode()], object)}}
+
+    def postprocess(self, outputs, payload):
+        return len(outputs["y"])
+"""
+
+
+def write_models(folder: Path) -> None:
+    """Write what fails as it is asked and notes each call in ``calls``.
+
+    In ``model`` are ``says`` and the decoupled ``streams``, in ``clients`` two of ``says``: ``many`` and ``once``,
+    which may not be repeated.
+    """
+    repository, calls = folder / "model", folder / "calls"
+    calls.touch()
     head = HEAD.replace("\n\nclass Triton", f"\n{RESPOND}\n\nclass Triton", 1)
     fail = FAIL.format(calls=str(calls))
     Model(fail + "return words, getattr(pb.TritonError, how)", *TEXT, head=head).write(repository / "says")
     DecoupledModel(
         fail + "yield pb.InferenceResponse(error=pb.TritonError(words, getattr(pb.TritonError, how)))", *TEXT
     ).write(repository / "streams")
+    for name in ("many", "once"):
+        (folder / "clients" / name).mkdir(parents=True)
+        source = CLIENT.format(repeatable=name == "many", calls=str(calls))
+        (folder / "clients" / name / "client.py").write_text(source)
 
 
 #: What protocols have: brackets, quotes, slashes, digits, white space, and keys with what follows them.
