@@ -71,21 +71,21 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
-        "integration/reference/article_requests",
         *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
     ),
     "gateway": ("integration/gateway",),
     # Before "image": the first group that fits is a test's own.
     "gpu image": ("e2e/container/gpu_flavour",),
     "image": ("e2e/container",),
-    "official boxes": tuple(
-        f"integration/reference/official_{name}" for name in ("control", "repositories", "v2")
-    ),
+    "official boxes": tuple(f"integration/reference/official_{name}" for name in ("control", "repositories")),
     "push": ("e2e/push",),
     "multi-model box": ("integration/box/dashboard", "integration/box/multi_model"),
     "small box": tuple(
         f"integration/box/{name}"
-        for name in ("headers", "hostile_bodies", "http_conformance", "known_holes", "sessions", "v2")
+        for name in (
+            *("headers", "hostile_bodies", "http_conformance", "known_holes", "official_statuses"),
+            *("sessions", "v2"),
+        )
     ),
     "streaming": ("integration/streaming",),
     "team box": tuple(f"integration/box/{name}" for name in ("embeddings_api", "reload", "tasks")),

@@ -14,7 +14,9 @@ import requests
 from PIL import Image
 
 from sm.commands.golden import differences
-from sm.settings import HERE, Settings
+from sm.settings import Settings
+from tests.integration.reference.article import JSON, golden_answer, request
+from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox
 from tests.support.prometheus import promtool
 
@@ -22,13 +24,15 @@ pytestmark = pytest.mark.core
 
 
 @pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
-def test_each_sample_gets_its_golden_answer(box: RunningBox, name: str) -> None:
-    """The golden answers come from another runtime: TensorFlow.js or PyTorch."""
-    payload, golden = (
-        json.loads((HERE / "clients" / name / "sample" / f"{part}.json").read_text())
-        for part in ("payload", "golden")
+def test_the_articles_request_gets_its_golden_answer_through_boto3(box: RunningBox, name: str) -> None:
+    """Word for word as the notebook sends it. The golden answers come from another runtime: TensorFlow.js or PyTorch."""
+    response = runtime_client(box.url).invoke_endpoint(
+        EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(name), Accept=JSON
     )
-    assert list(differences(box.invoke(name, payload).json()["result"], golden)) == []
+    assert response["ContentType"] == JSON
+    answer = json.loads(response["Body"].read())
+    assert (list(answer), answer["modelname"]) == (["modelname", "result"], name)
+    assert list(differences(answer["result"], golden_answer(name))) == []
 
 
 def test_a_rendered_picture_is_a_png_of_the_pictures_size(box: RunningBox, demo: Path) -> None:

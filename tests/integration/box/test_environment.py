@@ -145,7 +145,7 @@ def test_callers_of_triton_need_the_key(box: RunningBox) -> None:
 
     gets = ("/models", "/v2", "/v2/health/live", "/v2/models/echo/config", "/v2/models/stats")
     for method, path in (
-        *(("POST", path) for path in ("/invocations", "/v2/models/echo/infer")),
+        *(("POST", path) for path in ("/invocations", "/v2/models/echo/infer", "/v2/repository/index")),
         *(("GET", path) for path in gets),
     ):
         refused = ask(method, path, {})

@@ -79,14 +79,6 @@ def test_tritons_own_client_may_compress_and_send_texts(box: RunningBox) -> None
         assert post(box, "/v2/models/words/generate", body=body).json()["y"] == ["GRÜSSE", ""]
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/echo", INFER])
-def test_a_request_after_a_head_request_gets_its_own_response(box: RunningBox, path: str) -> None:
-    for _ in range(8):
-        head = requests.head(f"{box.url}{path}", timeout=10)
-        assert (head.status_code, head.content) == (405 if path == INFER else 200, b"")
-        check_echo(post(box))
-
-
 @pytest.mark.parametrize("value", [b"gr\xfc\xdfe", "grüße".encode(), b"\xff"])
 def test_a_header_or_a_path_that_is_not_ascii_changes_nothing(box: RunningBox, value: bytes) -> None:
     for path in ("/invocations", INFER):

@@ -31,24 +31,6 @@ OPERATIONS = [
 SERVED_NAMES = {"model": "resnet", "client": "resnet", "name": "bert_base", "version": "1"}
 #: A header that is an error while sessions are off. The other half of the requests may have it.
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
-#: An input tensor for a served model, with arbitrary content.
-TENSORS = st.fixed_dictionaries(
-    {
-        "name": st.just("input"),
-        "datatype": st.sampled_from(["FP32", "INT64", "BYTES", "BOOL", "FP16", "", "?"]),
-        "shape": st.lists(st.integers(-1, 2**63), max_size=5) | st.just([1, 3, 224, 224]),
-    },
-    optional={
-        "data": st.lists(
-            st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.none() | st.booleans(),
-            max_size=5,
-        ),
-        "parameters": st.dictionaries(
-            st.sampled_from(["binary_data_size", "classification", "shared_memory_region", "timeout"]),
-            st.integers() | st.text() | st.none(),
-        ),
-    },
-)
 fuzz = settings(
     derandomize=True,
     database=None,
@@ -127,21 +109,6 @@ def test_no_request_is_a_5xx_and_every_response_fits_the_document(
         validate(case, response)
 
     send()
-    assert box.ping()[0] == 200
-
-
-@fuzz
-@given(tensor=TENSORS)
-def test_no_tensor_is_a_5xx(api: Any, box: RunningBox, tensor: Any) -> None:
-    for path in ("/v2/models/{model}/infer", "/models/{name}/invoke"):
-        case = api[path]["post"].Case(
-            path_parameters={"model": "resnet", "name": "resnet"},
-            body={"inputs": [tensor]},
-            media_type="application/json",
-        )
-        response = case.call()
-        assert response.status_code < 500, response.text
-        validate(case, response)
     assert box.ping()[0] == 200
 
 

@@ -80,7 +80,7 @@ class Tensor(NamedTuple):
         return f'{{ name: "{self.name}" data_type: TYPE_{self.datatype} dims: [ {dims} ] {self.extra} }}'
 
 
-def write_model(folder: Path, model: str, inputs: Sequence[Tensor], output: Tensor, config: str = "") -> None:
+def write_model(folder: Path, model: str, inputs: Sequence[Tensor], output: Tensor) -> None:
     """Write a model without ``max_batch_size``: the batch is the first dimension of its tensors."""
     version = folder / "1"
     version.mkdir(parents=True)
@@ -92,9 +92,7 @@ def write_model(folder: Path, model: str, inputs: Sequence[Tensor], output: Tens
     onnx.save(graph, version / "model.onnx")
     tensors = "".join(f"input {tensor.config()}\n" for tensor in inputs) + f"output {output.config()}\n"
     groups = "instance_group { count: 1 kind: KIND_CPU }\n"
-    (folder / "config.pbtxt").write_text(
-        f'name: "{folder.name}"\nbackend: "python"\n{tensors}{groups}{config}'
-    )
+    (folder / "config.pbtxt").write_text(f'name: "{folder.name}"\nbackend: "python"\n{tensors}{groups}')
 
 
 def rename_tensors(graph: onnx.GraphProto, tensors: Sequence[Tensor]) -> None:
@@ -114,18 +112,18 @@ def rename_tensors(graph: onnx.GraphProto, tensors: Sequence[Tensor]) -> None:
             value.CopyFrom(onnx.helper.make_tensor_value_info(*info))
 
 
-def write_resnet(folder: Path, labels: Path, batch: int = 1, config: str = "") -> None:
+def write_resnet(folder: Path, labels: Path) -> None:
     """``input`` [1, 3, 224, 224] to ``output`` [1, 1000], with labels as the article's file has them."""
-    output = Tensor("logits", "output", (batch, 1000), extra='label_filename: "labels.txt"')
-    write_model(folder, "resnet", [Tensor("input", "input", (batch, 3, 224, 224))], output, config)
+    output = Tensor("logits", "output", (1, 1000), extra='label_filename: "labels.txt"')
+    write_model(folder, "resnet", [Tensor("input", "input", (1, 3, 224, 224))], output)
     lines = enumerate([*labels.read_text().splitlines(), "over"])
     (folder / "labels.txt").write_text("".join(f"{index}:{label}\n" for index, label in lines))
 
 
-def write_yolov5(folder: Path, config: str = "") -> None:
+def write_yolov5(folder: Path) -> None:
     """``images`` [1, 3, 640, 640] to ``output`` [1, 25200, 85]; no other file."""
     inputs = [Tensor("images", "images", (1, 3, 640, 640))]
-    write_model(folder, "yolov5", inputs, Tensor("output0", "output", (1, 25200, 85)), config)
+    write_model(folder, "yolov5", inputs, Tensor("output0", "output", (1, 25200, 85)))
 
 
 def write_bert(folder: Path) -> None:
@@ -133,18 +131,6 @@ def write_bert(folder: Path) -> None:
     inputs = ("input_ids", "token_type_ids", "attention_mask")
     tensors = [Tensor(name, name, (-1, -1), "INT64") for name in inputs]
     write_model(folder, "bert_base", tensors, Tensor("logits", "output", (-1, -1, 30522)))
-
-
-def write_yolov5_ensemble(folder: Path, step: str, config: str) -> None:
-    """An ensemble of one step that renames the step's tensors."""
-    (folder / "1").mkdir(parents=True)
-    images, output = Tensor("", "all_images", (1, 3, 640, 640)), Tensor("", "all_output", (1, 25200, 85))
-    (folder / "config.pbtxt").write_text(
-        f'name: "{folder.name}"\nplatform: "ensemble"\ninput {images.config()}\noutput {output.config()}\n'
-        f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 '
-        'input_map { key: "images" value: "all_images" } output_map { key: "output" value: "all_output" } } }\n'
-        f"{config}"
-    )
 
 
 def write_repository(folder: Path, demo: Path) -> Path:

@@ -103,25 +103,3 @@ def test_bert_base_gives_the_demos_tokens_and_scores(box: RunningBox) -> None:
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
 def test_a_list_is_answered_by_models_with_a_batch_of_one(box: RunningBox, model: str) -> None:
     assert result_of(box, model, [payload(model)] * 3) == [result_of(box, model, payload(model))] * 3
-
-
-@pytest.mark.exhaustive
-def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_without(
-    boxes: Boxes, demo: Path, tmp_path: Path, box: RunningBox
-) -> None:
-    """An ensemble around a renamed YOLO, a ResNet with a batch of four, and a ``bert_base`` that is not a BERT."""
-    folder = tmp_path / "model"
-
-    def named(client: str) -> str:
-        return f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}'
-
-    article.write_yolov5(folder / "detector")
-    article.write_yolov5_ensemble(folder / "all_of_it", "detector", named("yolov5"))
-    article.write_resnet(folder / "four", demo / "resnet" / "labels.txt", 4, named("resnet"))
-    article.write_yolov5(folder / "bert_base")
-    with boxes.own(folder) as other_box:
-        for model in ("yolov5", "resnet"):
-            assert result_of(other_box, model, payload(model)) == result_of(box, model, payload(model))
-        assert other_box.invoke("bert_base", {"text": "[MASK]"}).status_code == 404
-        metadata = requests.get(f"{other_box.url}/v2/models/bert_base", timeout=10).json()
-        assert metadata["inputs"][0]["name"] == "images"

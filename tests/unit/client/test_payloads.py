@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from pydantic import ValidationError
 
 from sm.client import payloads
 from sm.client.payloads import (
@@ -47,6 +48,15 @@ IN_BASE64 = base64.b64encode(PNG).decode()
 def test_an_image_may_be_base64_a_data_url_or_raw_bytes(sent: object) -> None:
     pixels = ImagePayload.model_validate({"image": sent}).pixels
     assert (pixels == np.full((2, 3, 3), (10, 20, 30))).all()
+
+
+def test_img_is_another_key_for_image_and_exactly_one_of_them_is_sent() -> None:
+    assert ImagePayload.model_validate({"img": IN_BASE64}).image == PNG
+    with pytest.raises(ValidationError):
+        ImagePayload.model_validate({"image": IN_BASE64, "img": IN_BASE64})
+    schema = ImagePayload.model_json_schema()
+    assert list(schema["properties"]) == ["image", "img"]
+    assert schema["allOf"] == [{"oneOf": [{"required": ["image"]}, {"required": ["img"]}]}]
 
 
 class BytesAndTextPayload(Payload):

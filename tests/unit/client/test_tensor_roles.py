@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from sm.client import ImagePayload, ModelMetadata, TensorClient, TensorMetadata
-from sm.client.base import batch_of
+from sm.client import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, TextPayload
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
 from sm.plugins.checks import choose_model, is_served
@@ -78,11 +78,32 @@ def test_an_output_is_found_by_its_rank_or_by_a_preferred_name() -> None:
     ("shape", "max_batch", "expected"),
     [((-1, 3, 2, 2), 0, 1), ((1, 3, 2, 2), 0, 1), ((4, 3, 2, 2), 0, 4), ((3, 2, 2), 0, 0), ((3, 2, 2), 8, 1)],
 )
-def test_the_batch_size_of_a_call_is_the_one_that_the_model_takes(
+def test_a_call_has_the_batch_that_the_model_takes_and_the_answer_is_the_records(
     shape: tuple[int, ...], max_batch: int, expected: int
 ) -> None:
-    record = {"x": np.zeros((3, 2, 2), np.float32)}
-    assert batch_of(model_metadata({"x": ("FP32", shape)}, batch=max_batch), record) == expected
+    """A batch of a fixed size is filled with the record."""
+    record, sent = np.arange(12, dtype=np.float32).reshape(3, 2, 2), []
+
+    class Echoing(EmptyTriton):
+        def metadata(self, model: str, version: str = "") -> ModelMetadata:
+            return model_metadata({"x": ("FP32", shape)}, {"y": ("FP32", shape)}, max_batch)
+
+        def infer(self, model: str, inputs: Any, **_: Any) -> dict[str, Any]:
+            sent.append(inputs["x"].shape)
+            return {"y": inputs["x"]}
+
+    class Echo(TensorClient):
+        model, payload = "some", TextPayload
+
+        def preprocess(self, payload: Any) -> dict[str, Any]:
+            return {"x": record}
+
+        def postprocess(self, outputs: Any, payload: Any) -> Any:
+            return outputs["y"]
+
+    answer = Echo(Echoing(), Path(), Path()).inference(TextPayload(text=""))
+    assert np.array_equal(np.asarray(answer), record)
+    assert sent == [(expected, 3, 2, 2) if expected else (3, 2, 2)]
 
 
 def test_the_label_file_is_the_configured_one_or_labels_txt(tmp_path: Path) -> None:

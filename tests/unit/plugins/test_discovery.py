@@ -131,6 +131,23 @@ def test_when_skipping_broken_clients_the_built_in_client(tmp_path: Path, text: 
     assert reason in found.left_out["resnet"]
 
 
+class OtherModel(EmptyTriton):
+    """A Triton whose model ``resnet`` takes no picture."""
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        if model != "resnet":
+            raise UnknownModel(model)
+        scores = {"scores": TensorMetadata("scores", "FP32", (10,))}
+        return ModelMetadata(model, ("1",), 8, {"ids": TensorMetadata("ids", "INT64", (-1,))}, scores)
+
+
+def test_a_model_that_its_built_in_client_does_not_fit_is_served_without_it(tmp_path: Path) -> None:
+    found = find_clients((BUILT_IN,), OtherModel(), tmp_path)
+    assert not found.clients
+    assert "ids" in found.left_out["resnet"]
+    assert "resnet" not in found.broken
+
+
 def test_the_only_client_is_the_default_and_an_unknown_default_stops_the_start(tmp_path: Path) -> None:
     write_client(tmp_path, "hello", words="WORD = 1")
     loader = FoundLoader(build(tmp_path, tmp_path))

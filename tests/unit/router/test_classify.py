@@ -122,7 +122,11 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         # Triton's own protocol, as JSON under any type that no client claims, and binary.
         (b'{"inputs":[]}', JSON, {}, OF_TRITON),
         (b'{"inputs":[', JSON, {}, OF_TRITON),
-        (b'{"inputs":[]}', "application/octet-stream", {}, OF_TRITON),
+        *(
+            (b'{"inputs":[]}', kind, {"default_model": "plain"}, (TritonRequest, "plain", "infer"))
+            for kind in (OCTET_STREAM, JPEG, FORM, "application/vnd.unknown+json; charset=utf-8")
+        ),
+        (b'{"inputs":[]}', OCTET_STREAM, {}, OF_TRITON),
         (b'{"inputs":[]}', "text/plain", {"headers": {TARGET: "plain"}}, (TritonRequest, "plain", "infer")),
         (b"\0\0", f"{BINARY};json-header-size=0", {}, OF_TRITON),
         (b"\0\0", BINARY.upper(), {}, OF_TRITON),

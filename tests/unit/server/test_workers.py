@@ -21,7 +21,7 @@ def test_heartbeats_are_sent_until_stopped_or_the_time_limit() -> None:
         assert not thread.is_alive()
 
 
-# tests/integration/server/test_error_responses.py has those that are too slow.
+# tests/integration/streaming/test_error_responses.py has those that are too slow.
 def test_a_large_body_may_take_as_long_as_the_minimum_rate_needs() -> None:
     seconds, (caller, server) = count(), socket.socketpair()
     with caller, server:

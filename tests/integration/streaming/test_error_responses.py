@@ -10,25 +10,16 @@ from contextlib import ExitStack
 import pytest
 import requests
 
-from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 
-#: More connections than the box has threads: 12, as Settings.max_threads computes.
-MANY = 16
+#: More connections than the box has threads: 64, as Settings.max_threads computes.
+MANY = 70
 POST = b"POST /invocations HTTP/1.1\r\nHost: box\r\n"
 
 
 @pytest.fixture
-def box(boxes: Boxes) -> RunningBox:
-    """A box without nginx."""
-    return boxes(
-        ("echo",),
-        TRIREME_NGINX="off",
-        MODEL_SERVER_WORKERS="1",
-        TRIREME_THREADS="2",
-        TRIREME_QUEUE="4",
-        TRIREME_STREAM_STALL_SECONDS="2",  # half of it for a request to come
-    )
+def box(box_without_nginx: RunningBox) -> RunningBox:
+    return box_without_nginx
 
 
 @pytest.mark.parametrize(
