@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import helper, parser
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper, parser
 
 from sm.build.onnx_graph import Graph
 
@@ -30,9 +32,16 @@ def save_graph(
     return _save(path, helper.make_graph(nodes, "g", inputs, outputs, list(weights)), opset)
 
 
-def write_graph(path: Path, text: str, opset: int = 17) -> Graph:
-    """Write a graph in ONNX's own text syntax: inputs, outputs, weights and nodes."""
-    return _save(path, parser.parse_graph(f"g {text}"), opset)
+def write_graph(
+    path: Path, text: str, weights: Mapping[str, NDArray[Any]] | None = None, opset: int = 17
+) -> Graph:
+    """Write a graph in ONNX's own text syntax, with those of the weights that it uses."""
+    graph = parser.parse_graph(f"g {text}")
+    used = {name for node in graph.node for name in node.input}
+    graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in (weights or {}).items() if name in used
+    )
+    return _save(path, graph, opset)
 
 
 def _save(path: Path, graph: onnx.GraphProto, opset: int) -> Graph:

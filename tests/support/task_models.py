@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, parser
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from sm.build.graph_runner import session
@@ -20,6 +18,7 @@ from sm.client.base import Client, TensorClient
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.settings import HERE
+from tests.support.onnx_graphs import write_graph
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 
@@ -43,16 +42,6 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer.add_special_tokens(list(WORDS[:5]))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-
-
-def write_nodes(path: Path, text: str, **weights: NDArray[Any]) -> Path:
-    """Write a graph in ONNX's own text syntax, with those of the weights that it uses."""
-    graph = parser.parse_graph(f"g {text}")
-    used = {name for node in graph.node for name in node.input}
-    graph.initializer.extend(numpy_helper.from_array(weights[name], name) for name in weights if name in used)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 #: For each task, its outputs for some labels, and how they are made of the tokens' vectors.
@@ -93,7 +82,7 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
         "one": np.array([1]),
     }
     text = f"({given}) => ({taken}) {{ hidden = Gather(table, input_ids) {body} }}"
-    write_nodes(folder / "model.onnx", text.replace("LABELS", str(len(labels))), **weights)
+    write_graph(folder / "model.onnx", text.replace("LABELS", str(len(labels))), weights)
     config = {"model_type": "bert", "id2label": {str(index): label for index, label in enumerate(labels)}}
     (folder / "config.json").write_text(json.dumps(config))
     if labels:
@@ -104,7 +93,7 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
 def write_segmenter(folder: Path, labels: tuple[str, ...]) -> None:
     """Write a graph with a score for each class and block of 2 by 2 pixels: the mean of a channel."""
     pool = "logits = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(pixel_values)"
-    write_nodes(
+    write_graph(
         folder / "model.onnx", f"(float[b,3,8,8] pixel_values) => (float[b,3,4,4] logits) {{ {pool} }}"
     )
     describe_pictures(folder, labels, resize=8, crop=8, fit="squash")
@@ -120,7 +109,7 @@ def write_constants(folder: Path, picture: str, outputs: dict[str, NDArray[np.fl
         {body}
     }}"""
     weights = {f"{name}_rows": rows[None] for name, rows in outputs.items()}
-    write_nodes(folder / "model.onnx", text, zero=np.array(0, np.float32), **weights)
+    write_graph(folder / "model.onnx", text, {"zero": np.array(0, np.float32), **weights})
 
 
 def describe_pictures(folder: Path, labels: tuple[str, ...], **steps: object) -> None:
@@ -203,7 +192,9 @@ def write_sound_model(folder: Path, task: str) -> Path:
         scores = Conv(squares, sums, bias)
         logits = {last}
     }}"""
-    write_nodes(folder / "model.onnx", text, one=np.array([1]), waves=waves, sums=sums, bias=bias)
+    write_graph(
+        folder / "model.onnx", text, {"one": np.array([1]), "waves": waves, "sums": sums, "bias": bias}
+    )
     name = "Wav2Vec2ForCTC" if is_speech else "Wav2Vec2ForSequenceClassification"
     files = {
         "config": {"architectures": [name], "id2label": dict(enumerate(classes))},
@@ -239,7 +230,7 @@ def write_translator(folder: Path) -> Path:
     states = f"float[b,s,{len(words)}]"
     gather = "last_hidden_state = Gather(table, input_ids)"
     text = f"(int64[b,s] input_ids) => ({states} last_hidden_state) {{ {gather} }}"
-    write_nodes(folder / "encoder_model.onnx", text, table=table)
+    write_graph(folder / "encoder_model.onnx", text, {"table": table})
     text = f"""(int64[b,s] encoder_attention_mask, int64[b,t] input_ids, {states} encoder_hidden_states)
         => (float[b,t,{len(words)}] logits) {{
         mask = Cast<to = 1>(encoder_attention_mask)
@@ -249,7 +240,7 @@ def write_translator(folder: Path) -> Path:
         logits = Slice(read, zero, place, one)
     }}"""
     numbers = {name: np.array([number]) for number, name in enumerate(("zero", "one", "two"))}
-    write_nodes(folder / "decoder_model.onnx", text, **numbers)
+    write_graph(folder / "decoder_model.onnx", text, numbers)
     config = {"architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0}
     (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": words.index("</s>")}))
     return folder

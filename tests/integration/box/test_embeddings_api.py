@@ -77,7 +77,7 @@ def test_a_model_of_the_task_needs_no_client_file(client: OpenAI) -> None:
 
 def test_the_list_of_models_has_the_clients_that_give_embeddings(client: OpenAI) -> None:
     assert {model.id for model in client.models.list().data} == {"sentences", "encoder"}
-    for model in ("nothing", "shout"):
+    for model in ("nothing", "mood"):
         with pytest.raises(openai.NotFoundError) as caught:
             vectors(client, "a", model)
         assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
@@ -88,30 +88,25 @@ RANK: dict[str, Any] = {"model": "ranker", "query": "where ?", "documents": ["ad
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "code", "param"),
+    ("path", "body", "status", "param"),
     [
-        ("embeddings", {**EMBED, "input": []}, 400, "", "input"),
-        ("embeddings", {**EMBED, "input": [TEXTS[0], 3]}, 400, "", "input[1]"),
-        ("embeddings", {**EMBED, "input": [[1, -3]]}, 400, "", "input[0][1]"),
-        ("embeddings", {**EMBED, "input": 3}, 400, "", "input"),
-        ("embeddings", {**EMBED, "dimensions": 5}, 400, "", "dimensions"),
-        ("embeddings", {**EMBED, "dimensions": 0}, 400, "", "dimensions"),
-        ("embeddings", {**EMBED, "encoding_format": "int8"}, 400, "", "encoding_format"),
-        ("embeddings", {**EMBED, "prompt": "a"}, 400, "", "prompt"),
-        ("embeddings", {**EMBED, "input": [TEXTS[0], "this is unreadable"]}, 400, "", "input[1]"),
-        ("rerank", {**RANK, "documents": ["ada", ""]}, 400, "wrong_payload", "documents[1]"),
-        ("rerank", {**RANK, "documents": ["a"] * 100_001}, 413, "too_large", None),
-        ("rerank", {**RANK, "model": "nothing"}, 404, "model_not_found", "model"),
-        ("rerank", {**RANK, "documents": ["ada", "she"]}, 500, "model_failed", None),
+        ("embeddings", {**EMBED, "input": []}, 400, "input"),
+        ("embeddings", {**EMBED, "input": [TEXTS[0], 3]}, 400, "input[1]"),
+        ("embeddings", {**EMBED, "input": [[1, -3]]}, 400, "input[0][1]"),
+        ("embeddings", {**EMBED, "input": 3}, 400, "input"),
+        ("embeddings", {**EMBED, "dimensions": 5}, 400, "dimensions"),
+        ("embeddings", {**EMBED, "dimensions": 0}, 400, "dimensions"),
+        ("embeddings", {**EMBED, "encoding_format": "int8"}, 400, "encoding_format"),
+        ("embeddings", {**EMBED, "prompt": "a"}, 400, "prompt"),
+        ("embeddings", {**EMBED, "input": [TEXTS[0], "this is unreadable"]}, 400, "input[1]"),
+        ("rerank", {**RANK, "documents": ["a"] * 100_001}, 413, None),
     ],
 )
 def test_what_cannot_be_answered_is_an_error_in_openais_form(
-    box: RunningBox, path: str, body: dict[str, Any], status: int, code: str, param: str | None
+    box: RunningBox, path: str, body: dict[str, Any], status: int, param: str | None
 ) -> None:
     answer = requests.post(f"{box.url}/v1/{path}", json=body, timeout=30)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (status, param)
-    assert code in ("", error["code"])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
 @pytest.mark.parametrize(("path", "model"), [("embeddings", "sentences"), ("rerank", "ranker")])

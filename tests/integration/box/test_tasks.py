@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import requests
 import soundfile
-from numpy.typing import NDArray
 
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.check_client import check_client
@@ -22,7 +20,7 @@ def box(team_box: RunningBox) -> RunningBox:
     return team_box
 
 
-@pytest.mark.parametrize("name", ["mood", "areas", "speech"])
+@pytest.mark.parametrize("name", ["mood", "areas", "german"])
 def test_the_box_gives_the_golden_answer(box: RunningBox, team: Path, name: str) -> None:
     payload, golden = (
         json.loads((team / "model" / name / "sample" / f"{part}.json").read_text())
@@ -42,24 +40,16 @@ def test_a_list_of_texts_of_different_lengths_fails_where_one_is_bad(box: Runnin
     assert (type(first), type(second), third["code"]) == (list, list, "wrong_payload")
 
 
-def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: RunningBox) -> None:
-    def send(samples: NDArray[np.float32], rate: int) -> requests.Response:
-        file = io.BytesIO()
-        soundfile.write(file, samples, rate, format="FLAC")
-        return box.send(file.getvalue(), "audio/flac", params={"modelname": "speech"})
-
-    assert send(tones("abba cab", 44_100), 44_100).json()["result"] == {"text": "abba cab"}
-    refused = send(np.zeros(3 * 3600 * 1000, np.float32), 1000)
-    assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
+def test_a_recording_is_a_raw_body(box: RunningBox) -> None:
+    file = io.BytesIO()
+    soundfile.write(file, tones("abba cab"), 16_000, format="FLAC")
+    answer = box.send(file.getvalue(), "audio/flac", params={"modelname": "speech"})
+    assert answer.json()["result"] == {"text": "abba cab"}
 
 
-def test_a_translation_is_whole_cut_or_streamed_in_parts(box: RunningBox) -> None:
-    text = "ada lives in paris"
-    assert box.invoke("german", {"text": text}).json()["result"] == {"text": "ada wohnt in paris"}
-    cut = box.invoke("german", {"text": text}, parameters={"max_tokens": 2})
-    assert cut.json()["result"] == {"text": "ada wohnt"}
-    events = {"Accept": "text/event-stream"}
-    streamed = box.send(text.encode(), "text/plain", headers=events, params={"modelname": "german"}).text
+def test_a_translation_is_streamed_in_parts(box: RunningBox) -> None:
+    events, text = {"Accept": "text/event-stream"}, b"ada lives in paris"
+    streamed = box.send(text, "text/plain", headers=events, params={"modelname": "german"}).text
     parts = [json.loads(line.removeprefix("data: "))["result"] for line in streamed.splitlines() if line]
     assert parts == ["ada", " wohnt", " in", " paris"]
 

@@ -32,7 +32,7 @@ def write_language_model(path: Path, opset: int = 17) -> Graph:
 
     text = """(int64[b,s] input_ids) => (float[b,s,300] logits)
         { hidden = Gather(table, input_ids) product = MatMul(hidden, matrix) logits = Add(product, bias) }"""
-    model = onnx.load(write_graph(path, text, opset).path)
+    model = onnx.load(write_graph(path, text, opset=opset).path)
     model.graph.initializer.extend([weight("table", 300, 12), weight("matrix", 12, 300), weight("bias", 300)])
     onnx.save(model, path)
     return Graph.read(path)

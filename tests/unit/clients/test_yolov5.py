@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
 
 from clients.yolov5.client import DetectionPayload
 from sm.build import suppression
@@ -24,7 +23,6 @@ from sm.client.payloads import RequestContext
 from sm.client.tasks.detection import Objects, detect_objects
 from sm.errors import StartError
 from sm.settings import HERE, Settings
-from tests.support.hostile_pictures import encode
 from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.task_models import in_process, load_built_in
 
@@ -135,11 +133,6 @@ def test_a_photograph_decoded_smaller_has_the_objects_of_the_full_one(
     assert small["label"] == full["label"] == "cat"
     assert small["score"] == pytest.approx(full["score"], abs=0.02)
     assert list(small["box"].values()) == pytest.approx(list(full["box"].values()), abs=0.01 * 4032)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])
-def test_a_very_thin_picture_has_no_objects(client: Client, size: tuple[int, int]) -> None:
-    assert detect(client, encode(Image.new("RGB", size), "PNG")) == []
 
 
 def test_the_caller_chooses_the_thresholds(client: Client) -> None:

@@ -156,9 +156,10 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         # JSON lines.
         (b"1\n2", JSON_LINES, {}, (LinesRequest,)),
         (b"", f"{JSON_LINES};charset=utf-8", {}, (LinesRequest,)),
-        # The model in the path wins over the one in the body.
+        # The model in the path wins over the one in the body and in a header.
         (b'{"modelname":"other","payload":1}', JSON, {"model": "pictures"}, dispatch(1)),
         (b'{"inputs":[]}', JSON, {"model": "plain"}, (TritonRequest, "plain", "infer")),
+        (b"\xff\xd8", JPEG, {"model": "pictures", "headers": NAMED_PLAIN}, dispatch("raw")),
         # Custom attributes name it if the body does not.
         (b'{"inputs":[]}', JSON, {"headers": NAMED_PLAIN}, (TritonRequest, "plain", "infer", "3")),
         # A session id alone is not a session command.
