@@ -25,7 +25,7 @@ TESTS = {
     "sm/model_processes/answer_guard.py": "tests/unit/model_processes tests/unit/triton/test_calls.py",
     "sm/triton/calls.py": "tests/unit/triton/test_calls.py",
     "sm/triton/retries.py": "tests/unit/triton/test_calls.py tests/unit/triton/test_triton_errors.py",
-    "sm/triton/region_pool.py": "tests/unit/triton/test_regions.py",
+    "sm/triton/region_pool.py": "tests/unit/triton/test_region_pool.py",
     "sm/triton/wire.py": "tests/unit/triton/test_hpack.py tests/integration/triton/test_wire_against_h2.py",
     "sm/server/supervisor/process_manager.py": "tests/unit/server/supervisor",
     "sm/triton/onnx_cpu/engines.py": "tests/unit/triton/test_engine_choice.py",
