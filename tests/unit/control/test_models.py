@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from flask import Flask
+from flask.testing import FlaskClient
 
 from sm.control import model_routes
 from sm.errors import BadInput, UnknownModel
@@ -26,18 +27,30 @@ class FailingLoader:
         raise UnknownModel(f"no model {name!r}")
 
 
-@pytest.mark.parametrize("key", ["alice", ""])
-def test_each_request_for_a_change_is_logged_with_its_id_and_the_callers_key(
-    key: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def http_client() -> FlaskClient:
+    """Multi-model mode without an archive."""
     loader: Any = FailingLoader()
     app = Flask(__name__)
     handle_errors(app)
     app.register_blueprint(model_routes.loading(loader, {}))
+    return app.test_client()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
+def test_a_name_that_cannot_be_a_models_is_a_400(http_client: FlaskClient, name: str) -> None:
+    response = http_client.post("/models", json={"model_name": name, "url": "/m"})
+    assert (response.status_code, response.get_json()["code"]) == (400, "bad_input")
+
+
+@pytest.mark.parametrize("key", ["alice", ""])
+def test_each_request_for_a_change_is_logged_with_its_id_and_the_callers_key(
+    http_client: FlaskClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     headers = {"X-Request-Id": "one", **({"X-Trireme-Key-Name": key} if key else {})}
     with caplog.at_level(logging.INFO):
-        loaded = app.test_client().post("/models", json={"model_name": "m", "url": "/m"}, headers=headers)
-        unloaded = app.test_client().delete("/models/m", headers=headers)
+        loaded = http_client.post("/models", json={"model_name": "m", "url": "/m"}, headers=headers)
+        unloaded = http_client.delete("/models/m", headers=headers)
     assert (loaded.status_code, unloaded.status_code) == (404, 404)
     lines = [record for record in caplog.records if record.name == "sm.control.model_routes"]
     assert len(lines) == 2

@@ -155,6 +155,14 @@ def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> Non
         read(platform, url)
 
 
+@pytest.mark.parametrize("step", ["all", "other"])
+def test_an_ensembles_steps_are_other_models_of_its_archive(platform: ArchiveFolder, step: str) -> None:
+    """Models of another archive come and go."""
+    platform.write_flat("other")
+    with pytest.raises(BadInput, match=f"'{step}'"):
+        read(platform, platform.write_nested("hash", {"all": chain_config(step)}))
+
+
 @pytest.mark.parametrize("name", [str(2**63 - 1), "0" * 30, "other", "٣"])
 def test_a_folder_that_triton_accepts_or_ignores_is_not_refused(
     platform: ArchiveFolder, flat: Path, name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import threading
@@ -164,6 +165,45 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_removed(tmp_p
     loader.triton.model_states["hangs"] = "READY"
     loader.reap()
     assert (loader.triton.calls, loader.left()) == (["load hangs", "unload hangs"], ([], []))
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_name_that_is_anothers_target_model_is_refused(loader: PlayedLoader, turn: int) -> None:
+    """Callers of one model would get the other's answers."""
+    url = loader.archives.write_flat("hash")
+    loads = [("one", url, "cats.tar.gz"), ("cats.tar.gz", url, "dogs.tar.gz")][::turn]
+    first = loader.load(*loads[0])
+    with pytest.raises(Conflict):
+        loader.load(*loads[1])
+    assert loader.records.read().serving["cats.tar.gz"] == first
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py", "code/client.py", "code/inference.py"])
+def test_a_pipe_in_an_archive_is_refused_before_anything_is_read(loader: PlayedLoader, file: str) -> None:
+    """Whoever opened it would hang."""
+    url = Path(loader.archives.write_flat("odd", None, helper=""))
+    (url / file).unlink(missing_ok=True)
+    os.mkfifo(url / file)
+    with pytest.raises(BadInput, match=file):
+        loader.load("odd", str(url))
+    assert (loader.triton.calls, dict(loader.records.read().records)) == ([], {})
+
+
+def test_a_file_that_is_gone_when_it_is_copied_is_a_400(
+    loader: PlayedLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton would wait for ever for a model.py that is not there."""
+    url, copy = loader.archives.write_flat("moving"), shutil.copy2
+
+    def move_away_first(source: Path, target: Path) -> None:
+        if source.name == "model.py":
+            source.unlink()
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copy2", move_away_first)
+    with pytest.raises(BadInput, match=r"model\.py"):
+        loader.load("moving", url)
+    assert (loader.triton.calls, loader.left()) == ([], ([], []))
 
 
 @pytest.mark.parametrize("kind", ["gone", "file", "loop"])
