@@ -7,12 +7,13 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.support import certificates
 from tests.support.boxes import free_port, wait_until
 
+NO_REDIRECTS: Mapping[str, str] = {}
 CONFIGURATION = """
 daemon off;
 user root;
@@ -20,29 +21,32 @@ pid {folder}/nginx.pid;
 error_log stderr;
 events {{}}
 http {{
-    access_log {folder}/access.log;
+    log_format authorization "$request_uri $http_authorization";
+    access_log {folder}/access.log authorization;
     server {{
         listen 127.0.0.1:{port} ssl;
         ssl_certificate {certificate};
         ssl_certificate_key {key};
         root {root};
+        {locations}
     }}
 }}
 """
 
 
 @contextlib.contextmanager
-def https_site(folder: Path, root: Path) -> Iterator[int]:
+def https_site(folder: Path, root: Path, redirects: Mapping[str, str] = NO_REDIRECTS) -> Iterator[int]:
     """Serve the files of ``root`` with nginx, which sends ranges and ETags; yields the port.
 
-    ``folder`` gets ``box.pem``, which the client must trust, and ``access.log``.
+    ``folder`` gets ``box.pem``, which the client must trust, and ``access.log``: the path and the Authorization of
+    each request.
     """
     certificate, key = certificates.write(folder)
     port = free_port()
     configuration = folder / "nginx.conf"
-    configuration.write_text(
-        CONFIGURATION.format(folder=folder, port=port, certificate=certificate, key=key, root=root)
-    )
+    locations = "".join(f"location = {path} {{ return 302 {to}; }}" for path, to in redirects.items())
+    names = {"folder": folder, "port": port, "certificate": certificate, "key": key, "root": root}
+    configuration.write_text(CONFIGURATION.format(**names, locations=locations))
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     with subprocess.Popen([str(program), "-p", str(folder), "-c", str(configuration)]) as nginx:
         try:

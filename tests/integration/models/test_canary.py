@@ -8,14 +8,13 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 from sm.control.canary import MIN_REQUESTS
-from tests.integration.models.pushed_model import Pushed, expected, pushed, write
+from tests.integration.models.pushed_model import Pushed, expected, pushed
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.multi_model_endpoint import REQUEST_BODY
@@ -168,42 +167,3 @@ def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model
     # Of the three requests of an id, one had only what the caller sent wrong.
     assert numbers["canary"]["errors"] == 2 * numbers["canary"]["requests"] / 3 > 0
     assert numbers["verdict"] == "worse"
-
-
-@pytest.mark.exhaustive
-def test_polling_waits_for_the_end_of_a_canary_and_does_not_take_what_was_rolled_back(
-    boxes: Boxes, tmp_path: Path
-) -> None:
-    """A new start serves what is there."""
-    with pushed(boxes, tmp_path, TRIREME_MODEL_POLL="1") as model:
-
-        def push_canary() -> int:
-            # Polling would take it at once; so it must not see it in two looks before the push.
-            canary = model.write()
-            assert model.push(canary=50).json().get("state") == "canary"
-            return canary
-
-        def factors() -> set[int]:
-            return {model.factor(identity) for identity in IDS[:30]}
-
-        canary, newest = push_canary(), model.write()
-        wait_until(lambda: model.row().get("version_error"), description="why it waits")
-        assert factors() == {1, canary}
-        assert model.decide("promote").status_code == 200
-        wait_until(lambda: model.factor("again") == newest, description="the newest version")
-        canary = push_canary()
-        assert model.command("--rollback").returncode == 0
-        model.box.kill_and_wait_for_restart("control")
-        time.sleep(4)
-        assert factors() == {newest}
-        assert model.row()["version_error"]
-        assert model.push().json().get("state") == "serves"
-        assert model.factor("pushed again") == canary
-        assert "version_error" not in model.row()
-        write(model.repository, 1)
-        wait_until(lambda: model.factor("polled") == 1, description="the old files")
-        canary = push_canary()
-        assert model.decide("rollback").status_code == 200
-        assert model.box.stop() == 0
-    with boxes.own(model.repository, TRIREME_MODEL_POLL="1") as box:
-        assert Pushed(box, model.repository).factor("started again") == canary

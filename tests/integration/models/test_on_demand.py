@@ -15,7 +15,6 @@ import requests
 from sm.run_state import Box
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer, states
 
@@ -137,24 +136,3 @@ def test_a_request_whose_load_is_cut_off_is_answered_by_the_next_process(
         wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
         box.kill_and_wait_for_restart(process)
         assert answer.result().status_code == 200, answer.result().text
-
-
-@pytest.mark.exhaustive
-def test_a_full_disk_costs_the_load_alone(boxes: Boxes, tmp_path: Path, short_path: Path) -> None:
-    for name in ("m1", "m2"):
-        multiplying_model(int(name[1])).write(tmp_path / "repository" / name)
-        # The box copies a file of this size, and may itself have freed a few pages.
-        (tmp_path / "repository" / name / "1/table.bin").write_bytes(bytes(2**19))
-    with boxes.own(
-        tmp_path / "repository",
-        command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=short_path),
-        TMPDIR=str(short_path),
-        TRIREME_MODELS="on-demand",
-    ) as small:
-        assert infer(small.url, "m1").status_code == 200
-        with filled_disk(small, short_path):
-            refused = infer(small.url, "m2")
-            assert refused.status_code == 507, refused.text
-            assert infer(small.url, "m1").status_code == 200
-        wait_until(lambda: infer(small.url, "m2").status_code == 200, description="the model loaded")
-        assert states(small) == {"m1": "loaded", "m2": "loaded"}

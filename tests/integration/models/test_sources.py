@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.server
 import io
 import os
-import ssl
 import tarfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tarfile import DIRTYPE, FIFOTYPE, LNKTYPE, REGTYPE, SYMTYPE
 from typing import Any
@@ -22,7 +16,7 @@ import pytest
 from sm.errors import StartError
 from sm.models.fetch.addresses import shown
 from sm.models.fetch.model_cache import CacheHolds, ModelCache, main
-from tests.support import certificates
+from tests.support.download_hosts import https_site
 from tests.support.s3 import CREDENTIALS, aws, client
 
 __all__ = ["aws"]
@@ -184,52 +178,27 @@ def test_no_sentence_of_a_failed_fetch_has_a_secret(
     assert "secret" not in out + err
 
 
-@contextmanager
-def https_server(folder: Path, handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Run a server whose certificate the test trusts; yields its host and port."""
-    certificate, key = certificates.write(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with (
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("SSL_CERT_FILE", str(certificate))
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"localhost:{server.server_port}"
-        server.shutdown()
-
-
 def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive(tmp_path / "m.tar.gz", CONFIG)
-    received: list[tuple[str, str | None]] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            received.append((self.path, self.headers["Authorization"]))
-            if self.path != "/moved.tar.gz":
-                return super().do_GET()
-            self.send_response(302)
-            self.send_header("Location", "/m.tar.gz")
-            return self.end_headers()
-
-    with https_server(tmp_path, partial(Handler, directory=str(tmp_path))) as host:
-        source = f"https://name:sec%40ret@{host}/moved.tar.gz"
-        folder = fetch(tmp_path, source)
+    with https_site(tmp_path, tmp_path, redirects={"/moved.tar.gz": "/m.tar.gz"}) as port:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
+        folder = fetch(tmp_path, f"https://name:sec%40ret@localhost:{port}/moved.tar.gz")
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
-    basic = "Basic " + base64.b64encode(b"name:sec@ret").decode()
-    assert received == [("/moved.tar.gz", basic), ("/m.tar.gz", None)] * (len(received) // 2)
+    basic = base64.b64encode(b"name:sec@ret").decode()
+    received = (tmp_path / "access.log").read_text().splitlines()
+    assert {*received} == {f"/moved.tar.gz Basic {basic}", "/m.tar.gz -"}
     assert "sec" not in capsys.readouterr().out
 
 
-def test_https_is_fetched_once_and_only_with_the_right_digest(tmp_path: Path) -> None:
+def test_https_is_fetched_once_and_only_with_the_right_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = archive(tmp_path / "m.tar.gz", CONFIG).read_bytes()
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with https_server(tmp_path, handler) as host:
-        url, digest = f"https://{host}/m.tar.gz", hashlib.sha256(content).hexdigest()
+    with https_site(tmp_path, tmp_path) as port:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
+        url, digest = f"https://localhost:{port}/m.tar.gz", hashlib.sha256(content).hexdigest()
         sources = ModelCache(tmp_path / "cache", print)
         with pytest.raises(StartError):
             sources.fetch(f"{url}#sha256={'0' * 64}")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import requests
@@ -52,6 +51,22 @@ def test_a_new_version_takes_the_place_of_the_old_one_on_every_route(model: Push
     assert model.factor() == 2
     box.kill_and_wait_for_restart("triton")
     assert model.factor() == 2
+
+
+@pytest.mark.exhaustive
+def test_what_is_written_to_the_repository_changes_nothing_before_it_is_pushed(model: Pushed) -> None:
+    """Whatever is started again meanwhile: a worker, the model's process, Triton."""
+    box, before = model.box, model.factor()
+    wait_until(lambda: model.left() == 1, description="one version left")
+    write(model.repository, 3)
+    os.kill(box.pid("/repository/scaled"), signal.SIGKILL)
+    assert model.factor() == before
+    box.kill_and_wait_for_restart("triton")
+    os.kill(box.workers()[0], signal.SIGKILL)
+    box.wait_for_workers(2)
+    assert {model.factor() for _ in range(12)} == {before}
+    assert model.push().json()["state"] == "serves"
+    assert model.factor() == 3
 
 
 @pytest.mark.parametrize(
@@ -115,25 +130,6 @@ def test_the_commands_of_the_page_replace_a_model(model: Pushed) -> None:
         command = re.sub(r"(?<!-)\bcats\b", "scaled", command)
         subprocess.run(command, shell=True, check=True, cwd=repository.parent)
     assert model.ask().json()["result"] == ["label 30", "client 30", [32, 64]]
-
-
-@pytest.mark.exhaustive
-def test_what_is_written_to_the_repository_changes_nothing_before_it_is_pushed(
-    boxes: Boxes, tmp_path: Path
-) -> None:
-    """Whatever is started again meanwhile: a worker, the model's process, Triton."""
-    with pushed(boxes, tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="1") as model:
-        box = model.box
-        write(model.repository, 2)
-        os.kill(box.pid("triton_python_backend_stub"), signal.SIGKILL)
-        assert model.factor() == 1
-        box.kill_and_wait_for_restart("triton")
-        before = box.workers()
-        os.kill(before[0], signal.SIGKILL)
-        wait_until(lambda: box.workers() not in ([], before), description="another worker")
-        assert model.factor() == 1
-        assert model.push().json()["state"] == "serves"
-        assert model.factor() == 2
 
 
 @pytest.mark.exhaustive

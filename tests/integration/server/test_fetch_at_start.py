@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -121,13 +120,13 @@ def test_the_commands_of_the_page_serve_the_models(
 
 
 def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
-    boxes: Boxes, s3_url: str, repository: Path, tmp_path: Path
+    boxes: Boxes, s3_url: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """test_downloads.py has this within one file, and other ends."""
     pack(repository, padding=2**17)
     upload(s3_url, repository, "killed")
-    variables: Any = {"TRIREME_CACHE": str(tmp_path / "cache")}
-    objects, folders = (tmp_path / "cache" / "sources" / name for name in ("objects", "folders"))
+    cache, source = tmp_path / "cache", "s3://inputs/killed"
+    objects, folders = (cache / "sources" / name for name in ("objects", "folders"))
 
     def whole() -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in objects.glob("*") if "." not in path.name}
@@ -138,20 +137,20 @@ def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
 
     with tcp_proxy(s3_url) as proxy:
         proxy.slow_from_byte = 2**15
-        with boxes.own(
-            arguments="s3://inputs/killed", ready_within_s=0, AWS_ENDPOINT_URL=proxy.url, **variables
-        ) as box:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        with start_fetch(source, cache / "sources") as fetch:
             wait_until(whole, description="an object")
+            fetch.kill()
+        assert list(folders.iterdir()) == []
+        before = whole()
+        with boxes.own(arguments=source, ready_within_s=0, TRIREME_CACHE=str(cache)) as box:
             wait_until(lambda: progress(box), description="the progress in /ping")
-            box.stop(signal.SIGKILL)
-    assert list(folders.iterdir()) == []
-    before = whole()
-    assert before
-    with boxes.own(arguments="s3://inputs/killed", **variables) as box:
-        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
-        size = sum(file.stat().st_size for file in repository.rglob("*") if file.is_file())
-        assert 2**17 <= box.metric("trireme_fetch_bytes") < size
-        assert box.metric("trireme_fetch_seconds") > 0
+            proxy.slow_from_byte = None
+            box.wait_ready()
+            assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+            size = sum(file.stat().st_size for file in repository.rglob("*") if file.is_file())
+            assert 2**17 <= box.metric("trireme_fetch_bytes") < size
+            assert box.metric("trireme_fetch_seconds") > 0
     assert before.items() < whole().items()
 
 

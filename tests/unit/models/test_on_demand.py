@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,16 @@ from sm.models.archive_clients import ArchiveLoader
 from sm.models.holds import Holds, alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import Loader
-from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, Demand, OnDemand
+from sm.models.on_demand import (
+    FAILED,
+    LOADED,
+    LOADING,
+    MARGIN_S,
+    UNLOADED,
+    Catalog,
+    Demand,
+    OnDemand,
+)
 from sm.models.table import Models
 from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
@@ -37,9 +48,12 @@ class SmallLoader:
 
     def __init__(self, records: LoadRecords, room: int) -> None:
         self.records, self.room, self.loads = records, room, list[str]()
+        self.disk_is_full = False
 
     def load(self, name: str, url: str) -> LoadRecord:
         self.loads.append(name)
+        if self.disk_is_full:
+            raise OutOfMemory("there is no disk space") from OSError(errno.ENOSPC, "no space")
         if len([*self.records.read().loaded()]) >= self.room:
             raise OutOfMemory("there is no room")
         self.records.put(loaded := record(name, url))
@@ -105,6 +119,20 @@ def test_a_model_that_alone_is_too_large_is_a_507_and_not_loaded_again_at_once(t
     assert (setup.ask("a"), setup.loader.loads) == (OutOfMemory.code, loads)
 
 
+def test_a_full_disk_unloads_no_other_model_and_the_load_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(tmp_path)
+    setup.load("a", used=1)
+    setup.loader.disk_is_full = True
+    setup.models.ask("b")
+    wait_until(lambda: setup.state("b") == FAILED, description="the failure")
+    assert (setup.ask("b"), setup.state("a")) == (OutOfMemory.code, LOADED)
+    setup.loader.disk_is_full = False
+    monkeypatch.setattr(on_demand, "FAILURE_S", 0.0)
+    setup.load("b", used=2)
+
+
 @pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])
 def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
     assert Setup(tmp_path).ask(name) == UnknownModel.code
@@ -145,6 +173,19 @@ class AnsweredDemand(Demand):
             return UnknownModel.status, ""
         self.loads[name]()
         return 202, ""
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(202, Overloaded), (429, Overloaded), (503, NotReady), (507, OutOfMemory), (0, Overloaded)],
+)
+def test_a_request_whose_model_does_not_come_before_its_deadline_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, error: type[TriremeError]
+) -> None:
+    demand = Demand(tmp_path / "no socket", LoadRecords(tmp_path / "models.json"), {})
+    monkeypatch.setattr(demand, "_ask", lambda *_: (status, "so"))
+    with pytest.raises(error):
+        demand.load("slow", Invocation(time.monotonic() + MARGIN_S + 0.1))
 
 
 def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path: Path) -> None:

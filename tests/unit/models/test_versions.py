@@ -42,7 +42,7 @@ class NotingLoader:
         self.may_end.wait(10)
         if self.failure:
             raise BadInput(self.failure)
-        record = LoadRecord(name, "", "new", "", {}, version=version).beside(State.STAGED)
+        record = LoadRecord(name, "", f"new-{len(self.loads)}", "", {}, version=version).beside(State.STAGED)
         self.records.put(record)
         return record
 
@@ -61,11 +61,11 @@ class PlayedVersions(Versions):
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         self.played = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
-        parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
-        super().__init__(*parts)
+        self.parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
+        super().__init__(*self.parts)
 
-    def change(self) -> None:
-        (self.folder / "cats" / "1" / "weights").write_text("another size")
+    def change(self, weights: str = "another size") -> None:
+        (self.folder / "cats" / "1" / "weights").write_text(weights)
 
 
 @pytest.fixture
@@ -153,13 +153,37 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(versions: 
     versions.change()
     assert versions.update("cats", Canary(10, False, 0.0)) == "canary"
     snapshot = versions.played.records.read()
-    assert (snapshot.records["cats"].id, snapshot.canaries["cats"].id) == ("first-cats", "new")
+    assert (snapshot.records["cats"].id, snapshot.canaries["cats"].id) == ("first-cats", "new-1")
     described = versions.describe("cats")
-    assert (described["version_id"], described["canary"]["version_id"]) == ("first-cats", "new")
+    assert (described["version_id"], described["canary"]["version_id"]) == ("first-cats", "new-1")
     with pytest.raises(Conflict):
         versions.update("cats")
     versions.promote("cats")
     snapshot = versions.played.records.read()
-    assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new", {})
+    assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new-1", {})
     with pytest.raises(Conflict):
         versions.roll_back("cats", "no")
+
+
+def test_polling_waits_for_the_end_of_a_canary_and_does_not_take_what_was_rolled_back(
+    versions: PlayedVersions,
+) -> None:
+    def poll(polling: Versions) -> tuple[int, bool]:
+        """Look until a change would have been taken; return the number of loads, and if one is refused."""
+        for _ in range(2):
+            polling.look()
+        return len(versions.played.loads), "cats" in polling.failures
+
+    versions.change()
+    versions.update("cats", Canary(10, False, 0.0))
+    versions.change("a newer version")
+    assert poll(versions) == (1, True)
+    versions.promote("cats")
+    assert poll(versions) == (2, False)
+    versions.change("a bad version")
+    versions.update("cats", Canary(10, False, 0.0))
+    versions.roll_back("cats", "no")
+    for polling in (versions, Versions(*versions.parts)):  # also that of the next control plane
+        assert poll(polling) == (3, True)
+    versions.change("the next version")
+    assert poll(versions) == (4, False)
