@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
+from sm.errors import Overloaded
 from sm.invocation import running
 from sm.router.admission import Admission, FairGate
 from sm.router.running_invocation import LogSample, RunningInvocation
+from tests.support.boxes import wait_until
+
+#: Runs a function within a request of its own.
+Run = Callable[[Callable[[], object]], Future[object]]
 
 
-class Callers:
-    """Requests that run at the same time. ``with`` waits for their ends."""
+@contextmanager
+def waiting_requests(wait: Callable[[], object], go_on: Callable[[], object]) -> Iterator[Run]:
+    """Let eight requests wait for one model: two have its slots and two its queue, the others are refused.
 
-    def __init__(self, gate: FairGate, count: int = 16) -> None:
-        self._gate, self._pool = gate, ThreadPoolExecutor(count)
+    In the block there are slots for requests of other models. After it ``go_on`` ends the wait.
+    """
+    gate = FairGate(share=2, room=2)
 
-    def __enter__(self) -> Callers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
-    def call(self, function: Callable[[], object]) -> Future[object]:
-        """Call the function within a request of a minute."""
-        return self._pool.submit(self._run, function)
-
-    def _run(self, function: Callable[[], object]) -> object:
+    def run(function: Callable[[], object]) -> object:
         request = RunningInvocation(time.monotonic() + 60, lambda: False, "id", None, LogSample())
         with running(request), request:
-            request.slot = Admission(self._gate)
+            request.slot = Admission(gate)
             return function()
+
+    with ThreadPoolExecutor(10) as pool:
+        waiting = [pool.submit(run, wait) for _ in range(8)]
+        try:
+            wait_until(lambda: sum(each.done() for each in waiting) == 4, description="those above the share")
+            yield lambda function: pool.submit(run, function)
+            assert sum(each.done() for each in waiting) == 4
+        finally:
+            go_on()
+    assert Counter(type(each.exception()) for each in waiting) == {Overloaded: 4, type(None): 4}

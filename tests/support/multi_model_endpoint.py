@@ -41,9 +41,6 @@ class MultiModelEndpoint:
     def unload(self, name: str) -> requests.Response:
         return requests.delete(f"{self.url}/models/{name}", timeout=120)
 
-    def get(self, name: str) -> requests.Response:
-        return requests.get(f"{self.url}/models/{name}", timeout=10)
-
     def list_page(self, **query: Any) -> dict[str, Any]:
         return dict(requests.get(f"{self.url}/models", params=query, timeout=10).json())
 

@@ -30,6 +30,14 @@ def aws() -> Iterator[str]:
         yield f"http://{address}"
 
 
+@pytest.fixture
+def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same URL, which the test's environment has with the credentials."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    return aws
+
+
 def client(url: str, read_timeout_s: float = 10) -> Any:
     """Return a boto3 client for the fake S3 at ``url``."""
     return aws_client("s3", url, "us-east-1", read_timeout=read_timeout_s)

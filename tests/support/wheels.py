@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import zipfile
 from pathlib import Path
 
@@ -17,12 +15,10 @@ def write_wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD
         f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
+    record = f"{about}/RECORD"
+    files[record] = "".join(f"{member},,\n" for member in (*files, record))
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        record = ""
         for member, content in files.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
             archive.writestr(member, content)
-            record += f"{member},sha256={digest},{len(content)}\n"
-        archive.writestr(f"{about}/RECORD", record + f"{about}/RECORD,,\n")
     return path

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,43 +178,6 @@ def test_a_process_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
     url = str(endpoint.platform.home / "half" / "model")
     retry_until_ok(lambda: endpoint.load("half", url))
     assert endpoint.infer_y("half") == [2, 4]
-
-
-def more_of_each(loads: list[Load], outcome: str) -> Callable[[], bool]:
-    """Return a condition: each of the loads has had an outcome since."""
-    before = [load.outcomes[outcome] for load in loads]
-    return lambda: all(load.outcomes[outcome] > was for load, was in zip(loads, before, strict=True))
-
-
-@pytest.mark.exhaustive
-def test_models_that_come_and_go_under_load_answer_correctly_or_404(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    """The risk is a client that is constructed while its archive is unloaded."""
-    client = CLIENT_SOURCE.replace('model, payload = "model"', 'model, payload = "whole"')
-    code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
-    models = {"base": multiplying_model(2), "whole": chain_config("base", "base")}
-    url = endpoint.platform.write_nested("client", models, **code)
-    loads = [
-        Load(endpoint.box.port, json.dumps(body).encode(), path="/models/client/invoke", retry_delay_s=0.05)
-        for body in (ECHO_REQUEST, CLIENT_BODY)
-    ]
-    with ExitStack() as stack:
-        for callers in loads:
-            stack.enter_context(callers.start(callers=2))
-        # Unloaded before, during and after the construction of its client, and once it has answered.
-        for pause_s in (0.0, 0.02, 0.05, 0.1, 0.2, None, None):
-            endpoint.load_successfully("client", url)
-            if pause_s is None:
-                wait_until(more_of_each(loads, "200"), description="answers of both")
-            else:
-                time.sleep(pause_s)
-            unload(endpoint, "client")
-            wait_until(more_of_each(loads, "404"), description="refusals of both")
-    for callers in loads:
-        assert set(callers.outcomes) <= {"200", "404", "503"}, callers.outcomes
-        for body in map(json.loads, callers.bodies):
-            assert (body["outputs"][0]["data"] if "outputs" in body else body["result"][-1]) == [4, 8]
 
 
 def test_an_unload_waits_for_requests_and_no_unread_stream(

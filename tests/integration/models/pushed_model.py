@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
-import threading
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -18,6 +18,7 @@ import requests
 
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
+from tests.support.load import Load, dispatch_body
 from tests.support.model_archives import multiplying_model
 
 #: It gathers records of many callers, which must still be answered by one version each.
@@ -123,33 +124,16 @@ class Pushed:
         return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     @contextmanager
-    def callers(self, number: int = 6) -> Iterator[dict[int, int]]:
-        """Call from several threads meanwhile; yields the statuses of the answers, each right.
+    def callers(self, number: int = 6) -> Iterator[Counter[str]]:
+        """Call from several threads meanwhile; yields the statuses. Each good answer is of one version.
 
-        ``seen`` has the versions that have answered.
+        ``seen`` then has the versions that have answered.
         """
-        done, statuses = threading.Event(), dict[int, int]()
-        self.seen.clear()
-
-        def keep_calling(caller: int) -> None:
-            for turn in count():
-                if done.is_set():
-                    return
-                answer = self.ask(f"caller-{caller}-{turn}")
-                statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
-                if answer.status_code == 200:
-                    factor = int(answer.json()["result"][2][0])
-                    assert answer.json()["result"] == expected(factor)
-                    self.seen.add(factor)
-
-        with ThreadPoolExecutor(number) as pool:
-            calls = [pool.submit(keep_calling, caller) for caller in range(number)]
-            try:
-                yield statuses
-            finally:
-                done.set()
-            for call in calls:
-                call.result()
+        with Load(self.box.port, dispatch_body("scaled", {"x": [1, 2]})).start(number) as load:
+            yield load.outcomes
+        results = [json.loads(body)["result"] for body in load.bodies]
+        self.seen = {int(result[2][0]) for result in results}
+        assert all(result in map(expected, self.seen) for result in results), results
 
 
 @contextmanager

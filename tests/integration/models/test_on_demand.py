@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,8 @@ def unload_all(box: RunningBox) -> None:
 
 @pytest.fixture(scope="module")
 def box(boxes: Boxes) -> Iterator[RunningBox]:
-    first = multiplying_model(1)
     models = {
         **{f"m{number}": multiplying_model(number + 1) for number in range(MODELS)},
-        "patient": replace(first, answer=f"time.sleep(2)\n{first.answer}"),
         "slow": multiplying_model(1, seconds=1),
         "broken": multiplying_model(1, failing="RuntimeError('no weights')"),
     }
@@ -83,19 +80,6 @@ def test_callers_of_more_models_than_there_is_room_for_get_the_answers_of_theirs
         list(pool.map(call, range(6)))
     assert box.metric("trireme_model_evictions_total") > evicted
     assert Counter(states(box).values())["loaded"] < MODELS
-
-
-def test_a_model_under_way_is_not_unloaded(box: RunningBox) -> None:
-    unload_all(box)
-    assert infer(box.url, "patient").status_code == 200
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(infer, box.url, "patient")
-        wait_until(
-            lambda: requests.delete(f"{box.url}/models/patient", timeout=10).status_code == 409,
-            description="a request that keeps the model",
-        )
-        assert answer.result().status_code == 200
-    assert requests.delete(f"{box.url}/models/patient", timeout=60).status_code == 200
 
 
 def test_nobody_gets_a_404_for_a_model_that_a_restarted_triton_has_not(box: RunningBox) -> None:

@@ -6,27 +6,23 @@ import base64
 import hashlib
 import io
 import os
+import shutil
 import tarfile
+import time
 from pathlib import Path
 from tarfile import DIRTYPE, FIFOTYPE, LNKTYPE, REGTYPE, SYMTYPE
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sm.errors import StartError
 from sm.models.fetch.addresses import shown
-from sm.models.fetch.model_cache import CacheHolds, ModelCache, main
+from sm.models.fetch.model_cache import CacheHolds, ModelCache, held, main
 from tests.support.download_hosts import https_site
-from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.s3 import aws, client, s3_url
 
-__all__ = ["aws"]
-
-
-@pytest.fixture
-def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
-        monkeypatch.setenv(name, value)
-    return aws
+__all__ = ["aws", "s3_url"]
 
 
 #: A member of an archive: its name; its type; what a link leads to, or a file's content.
@@ -233,3 +229,28 @@ def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -
     ):
         holds.keep(used)
         assert idle_folders(root) == idle
+
+
+def test_the_least_recently_used_repository_that_no_box_uses_makes_room(
+    s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``one`` is older than ``two``, but a box holds it."""
+    folders: dict[str, Path] = {}
+
+    def usage(root: Path) -> SimpleNamespace:
+        """A disk of 30 bytes."""
+        return SimpleNamespace(free=30 - sum(file.stat().st_size for file in (root / "objects").iterdir()))
+
+    def fetch(name: str) -> int:
+        client(s3_url).put_object(Bucket="inputs", Key=f"{name}/model/weights", Body=f"{name:8}".encode())
+        sources = ModelCache(tmp_path, print)
+        folders[name] = sources.fetch(f"s3://inputs/{name}/")
+        return sources.removed_bytes
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    for age, name in ((300, "one"), (200, "two"), (100, "three")):
+        assert fetch(name) == 0
+        os.utime(folders[name], (0, time.time() - age))
+    with held(folders["one"], tmp_path):
+        assert fetch("four") == 8
+    assert [name for name, folder in folders.items() if folder.is_dir()] == ["one", "three", "four"]

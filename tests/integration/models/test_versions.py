@@ -142,5 +142,5 @@ def test_callers_lose_nothing_while_versions_are_replaced(model: Pushed) -> None
             answer = model.push()
             assert answer.status_code == 200, answer.text
         time.sleep(0.5)
-    assert set(statuses) == {200}
+    assert set(statuses) == {"200"}
     assert model.seen == {*range(10, 18)}

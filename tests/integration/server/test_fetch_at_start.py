@@ -24,24 +24,17 @@ from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.download_hosts import https_site
 from tests.support.pages import code_blocks
-from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.s3 import aws, client, s3_url
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 from tests.support.tritons import MODELS
 
-__all__ = ["aws"]
+__all__ = ["aws", "s3_url"]
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     return tmp_path / "model"
-
-
-@pytest.fixture
-def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
-        monkeypatch.setenv(name, value)
-    return aws
 
 
 @pytest.fixture

@@ -61,8 +61,9 @@ class PlayedVersions(Versions):
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         self.played = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
-        self.parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
-        super().__init__(*self.parts)
+        parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
+        self.parts = parts
+        super().__init__(*parts)
 
     def change(self, weights: str = "another size") -> None:
         (self.folder / "cats" / "1" / "weights").write_text(weights)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import NotReady, Overloaded
+from sm.errors import NotReady
 from sm.invocation import current
 from sm.models import found_clients
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
 from sm.plugins.discovery import Found, find_clients
-from sm.router.admission import FairGate
-from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton, write_client
-from tests.support.invocations import Callers
+from tests.support.invocations import waiting_requests
 
 CLIENT_OF_LATE_MODEL = """
 from sm.client.base import Client
@@ -83,11 +80,5 @@ def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
 ) -> None:
     models, go_on = Models(loader), threading.Event()
     triton.serves, triton.asked = True, Mock(side_effect=lambda: go_on.wait(60))
-    with Callers(FairGate(share=2, room=2), 10) as callers:
-        calls = [callers.call(lambda: models.use("late_client", current())) for _ in range(8)]
-        try:
-            wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
-            assert callers.call(lambda: models.use("another", current())).result() is None
-        finally:
-            go_on.set()
-    assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}
+    with waiting_requests(lambda: models.use("late_client", current()), go_on.set) as run:
+        assert run(lambda: models.use("another", current())).result() is None
