@@ -19,7 +19,6 @@ from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import Find, model_pids, triton
 from tests.support.load import dispatch_body
-from tests.support.websocket_frames import CLOSE, close_code
 
 #: Seconds after which a stream that has not ended counts as one without an end.
 PATIENCE_S = 40
@@ -84,10 +83,10 @@ def used_web_socket(box: RunningBox, _: Payload) -> Iterator[str]:
         while True:
             connection.send(dispatch_body("slow", {"seconds": 0.1}))
             opcode, content = connection.recv_data()
-            if opcode == CLOSE:
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
                 assert connection.sock is not None
                 connection.sock.close()  # the WebSocket's own close() does nothing any more
-                yield str(close_code(content))
+                yield str(int.from_bytes(content[:2], "big"))
                 return
             yield "part"
 

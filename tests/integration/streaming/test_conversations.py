@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from contextlib import closing
 from typing import Any
 
 import pytest
 import requests
 import websocket
+from websocket import ABNF
 
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.load import dispatch_body
 from tests.support.memory import PeakMemory
-from tests.support.websocket_frames import CASES, CLOSE, PONG, close_code, frame, play
 
 PATH = "/invocations-bidirectional-stream"
 SHORT = dispatch_body("slow", {"seconds": 0})
@@ -71,41 +70,21 @@ def test_websockets_leave_a_thread_to_other_callers(box: RunningBox) -> None:
         wait_until(connect_when_possible, description="room for another WebSocket")
 
 
-def open_socket(box: RunningBox) -> socket.socket:
-    """Open a WebSocket and return its socket. Each message gets one answer: an error, as it names no model."""
-    connection = socket.create_connection(("127.0.0.1", box.port), timeout=20)
-    connection.sendall(
-        f"GET {PATH} HTTP/1.1\r\nHost: box\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c2l4dGVlbiBieXRlcyEhIQ==\r\n\r\n".encode()
-    )
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += connection.recv(1)
-    assert head.startswith(b"HTTP/1.1 101"), head
-    return connection
-
-
-def test_the_cases_of_the_autobahn_suite(box: RunningBox) -> None:
-    """Each answer, in its place, and the close with its code."""
-    (worker,) = box.wait_for_workers(1)
-    for case in CASES:
-        with open_socket(box) as connection:
-            *answers, (opcode, payload) = play(connection, case)
-        expected = [reply == PONG for reply, _ in case.replies]
-        assert [answer == PONG for answer, _ in answers] == expected, case.name
-        assert (opcode, close_code(payload)) == (CLOSE, case.close), case.name
-    assert box.workers() == [worker]
-
-
 def test_broken_frames_followed_by_a_flood_cost_no_memory(box: RunningBox) -> None:
-    memory, flood = PeakMemory(box), frame(2, bytes(2**20), fin=False)
-    for broken in (frame(1, b"\xff"), frame(1, b"x", masked=False), frame(1, b"x", rsv=4)):
-        with open_socket(box) as connection, contextlib.suppress(OSError):
-            connection.sendall(broken)
+    """tests/unit/router/test_websocket.py has the other kinds of frames."""
+    (worker,) = box.wait_for_workers(1)
+    memory, flood = PeakMemory(box), ABNF(opcode=ABNF.OPCODE_BINARY, data=bytes(2**20)).format()
+    for broken in (ABNF(1, data=b"\xff"), ABNF(1, mask_value=0, data=b"x"), ABNF(1, rsv1=1, data=b"x")):
+        connection = connect(box)
+        assert connection.sock is not None
+        with contextlib.suppress(OSError):
+            connection.sock.sendall(broken.format())
             for _ in range(500):
-                connection.sendall(flood)
+                connection.sock.sendall(flood)
+        connection.sock.close()
     assert memory.bytes < 64 * 2**20
     assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
+    assert box.workers() == [worker]
 
 
 def test_a_get_that_is_not_a_handshake_or_has_a_body_is_refused(either_box: RunningBox) -> None:

@@ -1,39 +1,86 @@
-"""A WebSocket reads frames in whatever pieces they arrive.
+"""A WebSocket reads frames in whatever pieces they arrive, and closes with the code of what its caller does.
 
-tests/integration/streaming/test_conversations.py plays all cases through the box, and a flood after a broken frame.
+wsproto has the protocol's rules, and tests for each of them; here is a case for each way that our class takes.
+tests/integration/streaming/test_conversations.py sends a flood after a broken frame through the box.
 """
 
 from __future__ import annotations
 
 import select
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 import pytest
+import websocket
+from websocket import ABNF
 
 from sm.errors import CallerGone, Forbidden
 from sm.invocation import Invocation
 from sm.router.websocket import WebSocket, check_origin
-from tests.support.websocket_frames import (
-    BINARY,
-    CASES,
-    CLOSE,
-    CONTINUATION,
-    PING,
-    TOO_BIG,
-    Case,
-    Frame,
-    close_code,
-    frame,
-    play,
-)
 
 MAX_BYTES = 2**19
 #: Frames of a caller who sends on: many more than fit into the time of the test.
 MAX_FRAMES = 10**5
+CONTINUATION, TEXT, BINARY = ABNF.OPCODE_CONT, ABNF.OPCODE_TEXT, ABNF.OPCODE_BINARY
+CLOSE, PING, PONG = ABNF.OPCODE_CLOSE, ABNF.OPCODE_PING, ABNF.OPCODE_PONG
+NORMAL, BROKEN, NO_CODE, NO_TEXT, TOO_BIG = 1000, 1002, 1005, 1007, 1009
+
+
+class Case(NamedTuple):
+    """Frames that a caller sends, what it gets before it sends the last one, and the code of the close."""
+
+    sent: Sequence[bytes]
+    replies: Sequence[tuple[int, bytes]] = ()
+    close: int = BROKEN
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: int = 1, rsv: int = 0, mask: int = 1) -> bytes:
+    return ABNF(fin, rsv, 0, 0, opcode, mask, payload).format()
+
+
+def end(code: int, reason: bytes = b"") -> bytes:
+    return frame(CLOSE, struct.pack("!H", code) + reason)
+
+
+HELLO, HEL, LO = frame(TEXT, b"Hello"), frame(TEXT, b"Hel", fin=0), frame(CONTINUATION, b"lo")
+ANSWER, BYTE, END = (BINARY, b"Hello"), (BINARY, b"\xfe"), end(NORMAL)
+KAPPA = frame(TEXT, b"\xce", fin=0), frame(CONTINUATION, b"\xba")
+HALF = b"*" * (MAX_BYTES // 2)
+LARGE, MORE = (frame(BINARY, HALF, fin=0), frame(CONTINUATION, HALF)), frame(CONTINUATION, HALF + b"*", fin=0)
+CASES = {
+    "a text": Case([HELLO, END], [ANSWER], NORMAL),
+    "bytes, and an empty text": Case(
+        [frame(BINARY, b"\xfe"), frame(TEXT), END], [BYTE, (BINARY, b"")], NORMAL
+    ),
+    "a ping": Case([frame(PING, b"\0\xff"), END], [(PONG, b"\0\xff")], NORMAL),
+    "a pong that nobody asked for": Case([frame(PONG), END], close=NORMAL),
+    "a ping between fragments": Case([HEL, frame(PING), LO, END], [(PONG, b""), ANSWER], NORMAL),
+    "a character in two fragments": Case([*KAPPA, END], [(BINARY, "κ".encode())], NORMAL),
+    "large fragments": Case([*LARGE, END], [(BINARY, b"*" * MAX_BYTES)], NORMAL),
+    "too large, whatever follows": Case([LARGE[0], MORE + frame(PING) + LO], close=TOO_BIG),
+    "a close without a code": Case([frame(CLOSE)], close=NO_CODE),
+    "a close with a reason": Case([end(4999, b"enough")], close=4999),
+    "a close within a message": Case([HEL, END], close=NORMAL),
+    "a message after the close": Case([END, HELLO], close=NORMAL),
+    "a close with a code that nobody may send": Case([end(1006)]),
+    "a close with half a code": Case([frame(CLOSE, b"a")]),
+    "a close with a reason that is not UTF-8": Case([end(NORMAL, b"\xff")], close=NO_TEXT),
+    "a text that is not UTF-8": Case([frame(TEXT, b"\xff"), HELLO], close=NO_TEXT),
+    "a text that cannot become UTF-8": Case([frame(TEXT, b"a\xff", fin=0)], close=NO_TEXT),
+    "a reserved bit": Case([HELLO, frame(TEXT, rsv=1) + HELLO], [ANSWER]),
+    "an unknown opcode": Case([HELLO, b"\x83\x80\0\0\0\0"], [ANSWER]),
+    "a frame without a mask": Case([HELLO, frame(PING, mask=0)], [ANSWER]),
+    "a ping in fragments": Case([frame(PING, fin=0), LO]),
+    "a ping of 126 bytes": Case([frame(PING, bytes(126))]),
+    "a fragment of nothing": Case([HELLO, LO], [ANSWER]),
+    "a message within a message": Case([HEL, HELLO]),
+    "a length in more bytes than it needs": Case([b"\x81\xfe\0\1\0\0\0\0x"]),
+}
 
 
 def echo(connection: socket.socket, seconds: float) -> None:
@@ -57,25 +104,28 @@ def caller(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     assert not thread.is_alive()
 
 
-def check(frames: list[Frame], case: Case) -> None:
-    """Check the server's frames. The echo does not keep the opcode."""
-    *replies, (opcode, payload) = frames
-    assert (opcode, close_code(payload)) == (CLOSE, case.close)
-    assert [body for _, body in replies] == [body for _, body in case.replies]
+@pytest.mark.parametrize("name", CASES)
+def test_each_frame_gets_its_reply_or_ends_the_connection(caller: socket.socket, name: str) -> None:
+    """Frames come byte by byte, large ones whole."""
+    case, reader = CASES[name], websocket.WebSocket(fire_cont_frame=True, skip_utf8_validation=True)
+    reader.sock, reader.connected = caller, True
 
+    def send(*frames: bytes) -> None:
+        content = b"".join(frames)
+        size = 1 if len(content) < 1000 else len(content)
+        with suppress(OSError):  # the server may have closed the connection already
+            for start in range(0, len(content), size):
+                caller.sendall(content[start : start + size])
 
-SHORT_CASES = [case for case in CASES if sum(map(len, case.sent)) < 400]
+    def receive() -> tuple[int, bytes]:
+        received: Any = reader.recv_frame()  # type: ignore[no-untyped-call]
+        return received.opcode, received.data
 
-
-@pytest.mark.parametrize("case", SHORT_CASES, ids=lambda case: case.name)
-def test_frames_may_arrive_byte_by_byte(caller: socket.socket, case: Case) -> None:
-    check(play(caller, case, piece=1), case)
-
-
-def test_a_message_over_the_limit_ends_the_connection_whatever_follows_it(caller: socket.socket) -> None:
-    too_long = frame(BINARY, b"x" * (MAX_BYTES + 1), fin=False)
-    case = Case("too long", [too_long, frame(PING) + frame(CONTINUATION)], close=TOO_BIG)
-    check(play(caller, case), case)
+    send(*case.sent[:-1])
+    assert [receive() for _ in case.replies] == [*case.replies]
+    send(case.sent[-1])
+    opcode, payload = receive()
+    assert (opcode, int.from_bytes(payload[:2], "big") or NO_CODE) == (CLOSE, case.close)
 
 
 OWN = "http://box.example:8080"
@@ -124,7 +174,11 @@ def test_pages_of_any_other_origin_may_not(origin: str, own: str) -> None:
 
 
 @pytest.mark.parametrize("caller", [0.1], indirect=True)
-@pytest.mark.parametrize("sent", [frame(BINARY, b"x"), frame(PING), frame(BINARY, b"x", fin=False)])
+@pytest.mark.parametrize(
+    "sent",
+    [frame(BINARY, b"x"), frame(PING), frame(BINARY, b"x", fin=0)],
+    ids=["message", "ping", "fragment"],
+)
 def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(
     caller: socket.socket, sent: bytes
 ) -> None:
