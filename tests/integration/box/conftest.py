@@ -27,14 +27,13 @@ __all__ = ["box", "cat", "demo"]
 
 @pytest.fixture
 def small_box(boxes: Boxes) -> RunningBox:
-    """A box with small models, ``echo`` for requests that name none, 50 sessions, and little room for pictures."""
+    """A box with small models, ``echo`` for requests that name none, sessions, and little room for pictures."""
     return boxes(
         ("counts", "echo", "fixed", "raises", "words"),
         ("platform", SOURCES),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-        TRIREME_MAX_SESSIONS="50",
         TRIREME_DECODE_MEMORY_MB="150",
     )
 

@@ -17,7 +17,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, command_line, listening_ports, wait_until
+from tests.support.boxes import RunningBox, listening_ports, wait_until
 from tests.support.tritons import ECHO_BODY, ECHO_REQUEST, MODELS
 
 BROKEN = replace(MODELS["fixed"], head=f"import no_such_module\n{MODELS['fixed'].head}")
@@ -121,12 +121,6 @@ def test_at_log_level_error_an_invocation_is_not_logged(box: RunningBox) -> None
     lines = box.log.read_text().splitlines()
     assert lines
     assert not [line for line in lines if line.startswith("{") or "quiet-one" in line]
-
-
-def test_a_time_out_of_an_hour_reaches_nginx(box: RunningBox) -> None:
-    commands = [command_line(pid).split() for pid in box.pids("nginx.conf")]
-    (path,) = {command[command.index("-c") + 1] for command in commands if "-c" in command}
-    assert "proxy_read_timeout 3605s;" in Path(path).read_text()
 
 
 def test_callers_of_a_client_need_no_key_and_shared_memory_works(box: RunningBox) -> None:

@@ -27,23 +27,6 @@ def json_lines(records: list[bytes]) -> tuple[bytes, str]:
     return b"\n".join(records), LINES
 
 
-def test_each_line_gets_its_result_or_error_in_its_place(box: RunningBox) -> None:
-    body = b"""
-{"modelname": "slow", "payload": {"seconds": 0}}
-{"seconds": 0.01}
-{"modelname": "slow", "payload": [{"seconds": 0.02}, {"seconds": 0.03}]}
-{"modelname": "nobody", "payload": {}}
-{"wrong": 1}
-not JSON
-"""
-    response = box.send(body, LINES, params={"modelname": "slow"})
-    assert (response.status_code, response.headers["Content-Type"]) == (200, LINES)
-    rows = [json.loads(line) for line in response.content.split(b"\n")]
-    assert [row["result"] for row in rows[:3]] == [0, 0.01, [0.02, 0.03]]
-    assert [row["code"] for row in rows[3:]] == ["unknown_model", "wrong_payload", "bad_input"]
-    assert rows[4]["field"] == "payload.wrong"
-
-
 @pytest.mark.parametrize("form", [json_list, json_lines])
 def test_records_that_all_fail_take_no_memory(box: RunningBox, form: Form) -> None:
     for count, status, code in ((50_000, 422, "wrong_payload"), (5 * LIMIT, 413, "too_large")):

@@ -45,9 +45,8 @@ def box(boxes: Boxes) -> RunningBox:
 
 @pytest.fixture
 def box_without_nginx(boxes: Boxes) -> RunningBox:
-    """A box that gunicorn serves alone, with ten sessions."""
-    sessions = {"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true", "TRIREME_MAX_SESSIONS": "10"}
-    return streaming_box(boxes, TRIREME_NGINX="off", **sessions)
+    """A box that gunicorn serves alone."""
+    return streaming_box(boxes, TRIREME_NGINX="off")
 
 
 @pytest.fixture(params=["box", "box_without_nginx"])

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 import requests
 import websocket
-from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
-from tests.integration.box.raw_posts import begin_post
 from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.load import dispatch_body
@@ -78,40 +76,6 @@ def test_boto3_reads_events_if_it_accepts_them(box: RunningBox) -> None:
     assert response["ContentType"] == "text/event-stream; charset=utf-8"
 
 
-def test_an_error_before_the_first_part_is_an_ordinary_error_response(box: RunningBox) -> None:
-    response = ask(box, "words", text="bad luck")
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    # A list of records cannot be streamed.
-    response = box.send(dispatch_body("words", [{"text": "a"}]), headers=EVENTS)
-    assert (response.status_code, response.json()["field"]) == (422, "payload")
-
-
-@pytest.mark.parametrize(
-    ("model", "payload", "parts", "code"),
-    [
-        ("words", {"text": "one bad three"}, 1, "bad_input"),
-        ("words", {"text": "one zero three"}, 1, "client_failed"),
-        ("numbers", {"count": 20}, 13, "model_failed"),
-    ],
-)
-def test_an_error_after_the_first_part_is_the_last_event(
-    box: RunningBox, model: str, payload: dict[str, object], parts: int, code: str
-) -> None:
-    response = ask(box, model, **payload)
-    assert response.text.count("event: error\n") == 1
-    *good, last = data_of_events(response)
-    assert (len(good), last["code"]) == (parts, code)
-
-
-def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) -> None:
-    response, received = ask_with_boto3(box, "words", {"text": "one bad three"}), []
-    with closing(response["Body"]) as body, pytest.raises(EventStreamError) as excinfo:
-        for event in body:
-            received.append(event["PayloadPart"]["Bytes"])
-    assert received == [b"one"]
-    assert excinfo.value.response["Error"]["Code"] == "ModelStreamError"
-
-
 @pytest.mark.parametrize("route", ["numbers", "words", "triton's own", "websocket"])
 def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, route: str) -> None:
     """The whole stream takes much longer than this test waits."""
@@ -142,15 +106,6 @@ def test_a_caller_that_hangs_up_cancels_the_work_in_triton(box: RunningBox, rout
     if route != "triton's own":
         wait_until(lambda: hang_ups() == before + 1, description="a 499")
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="an idle worker")
-
-
-def test_a_slow_reader_does_not_delay_other_callers(box: RunningBox) -> None:
-    body = dispatch_body("words", {"text": "word " * 400_000})
-    with begin_post(box, "/invocations", body, "Accept: text/event-stream") as reader:
-        assert reader.recv(1) == b"H"
-        for _ in range(5):
-            assert len(data_of_events(ask(box, "words", text="a b c"))) == 3
-    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the unread stream")
 
 
 def test_a_stream_whose_worker_dies_is_visibly_cut_short(box: RunningBox) -> None:
@@ -187,18 +142,7 @@ def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error(
     assert box.metric("trireme_invocations_total", **labels) == late + 1
 
 
-def test_without_nginx_there_are_pages_and_nobody_forges_an_address(
-    box_without_nginx: RunningBox,
-) -> None:
-    box = box_without_nginx
+def test_without_nginx_there_are_pages(box_without_nginx: RunningBox) -> None:
     # The worker on the port forwards the request to the control plane, which keeps the history.
-    processes = requests.get(f"{box.url}/dashboard/data", timeout=5).json()["box"]["processes"]
-    assert "nginx" not in {row["name"] for row in processes}
-    new = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
-    opened = [
-        box.send(
-            b'{"requestType":"NEW_SESSION"}', headers={**new, "X-Trireme-Address": f"192.0.2.{number}"}
-        ).status_code
-        for number in range(10)
-    ]
-    assert opened == [200] * 9 + [429]
+    data = requests.get(f"{box_without_nginx.url}/dashboard/data", timeout=5).json()
+    assert "nginx" not in {row["name"] for row in data["box"]["processes"]}

@@ -55,9 +55,11 @@ def wait_until_idle(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
-def test_an_unread_stream_ends_and_costs_little_memory(box: RunningBox, direct: bool) -> None:
+def test_an_unread_stream_ends_costs_little_memory_and_delays_nobody(box: RunningBox, direct: bool) -> None:
     lost = lost_streams(box)
     with grows_less_than(MEMORY_BYTES, box), ask(box, direct=direct):
+        for _ in range(5):
+            assert box.invoke("words", {"text": "a b"}, timeout=30).json()["result"] == ["a", "b"]
         wait_until(lambda: lost_streams(box) == lost + 1, description="the end of the unread stream")
     wait_until_idle(box)
 

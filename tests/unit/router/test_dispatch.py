@@ -204,6 +204,13 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(threads: Or
         list(stream(streamed, Invocation(math.inf), lambda: None))
 
 
+def test_a_list_of_records_is_not_streamed() -> None:
+    streamed = DispatchRequest("echo", ["a"], True, client=CLIENTS["echo"])
+    with pytest.raises(WrongPayload) as caught:
+        list(stream(streamed, Invocation(math.inf), lambda: None))
+    assert caught.value.details["field"] == "payload"
+
+
 def test_a_client_out_of_memory_is_a_507(threads: OrderedMap) -> None:
     (error,) = run(threads, "echo", "memory")
     assert error.status == 507

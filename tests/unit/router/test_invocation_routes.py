@@ -89,8 +89,14 @@ def test_time_spent_in_nginx_counts_but_only_nginx_may_report_it(
     assert response.status_code == status
 
 
-def test_an_endpoint_of_any_name_is_answered(http_client: FlaskClient) -> None:
-    assert http_client.post("/endpoints/x/invocations", json={"payload": "a"}).status_code == 200
+@pytest.mark.parametrize(
+    ("http_client", "caller"), [(True, "192.0.2.1"), (False, "127.0.0.1")], indirect=["http_client"]
+)
+def test_only_nginx_may_say_whose_request_it_is(http_client: FlaskClient, caller: str) -> None:
+    environ = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_TRIREME_ADDRESS": "192.0.2.1"}
+    router = http_client.application
+    assert isinstance(router, Router)
+    assert router.begin(environ).caller == caller
 
 
 @pytest.fixture

@@ -87,14 +87,15 @@ class Steps:
     def answer(
         self, body: bytes, headers: Mapping[str, str] | None = None, seconds: float = 10.0
     ) -> tuple[list[object], Mapping[str, str]]:
-        """Return the result of each line of the answer, and its headers; :attr:`invocation` is the request's."""
+        """Return the result or code of each line of the answer, and its headers; it leaves :attr:`invocation`."""
         at = time.monotonic() + seconds
         self.invocation = RunningInvocation(at, lambda: False, "id", None, LogSample())
         self.invocation.arrival = "1"
         message = Message(body, headers or {}, {}, "id")
         answer = self.pipeline.answer(self.invocation, lambda: message)
         lines = answer.read().removeprefix(b"data: ").splitlines()
-        return [orjson.loads(line)["result"] for line in lines if line.startswith(b"{")], answer.headers
+        answers = [orjson.loads(line) for line in lines if line.startswith(b"{")]
+        return [each.get("result", each.get("code")) for each in answers], answer.headers
 
 
 @pytest.fixture
@@ -107,12 +108,23 @@ def request_of(model: str, payload: object = "text") -> bytes:
     return orjson.dumps({"modelname": model, "payload": payload})
 
 
+#: Answered line by line, each with its result or its error in its place.
+LINES = b"""
+{"payload":"a"}
+{"text":"b"}
+{"modelname":"upper","payload":["c","d"]}
+{"modelname":"nobody","payload":{}}
+{"wrong":1}
+not JSON
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "results", "records"),
     [
         (request_of("upper"), JSON, ["TEXT"], None),
         (request_of("upper", ["a", "b"]), JSON, [["A", "B"]], 2),
-        (b'{"payload":"a"}\n{"payload":"b"}', JSON_LINES, ["A", "B"], 2),
+        (LINES, JSON_LINES, ["A", "B", ["C", "D"], "unknown_model", "wrong_payload", "bad_input"], 6),
     ],
     ids=["one", "list", "lines"],
 )
