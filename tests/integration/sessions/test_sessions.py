@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -13,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +20,7 @@ from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.router.app import sessions_of
 from sm.run_state import Box
-from sm.settings import HERE, Settings
+from sm.settings import Settings
 from tests.support.boxes import wait_until
 
 LIFETIME_S, MAX_SESSIONS = 100.0, 20_000
@@ -288,55 +287,23 @@ def test_a_store_that_a_stalled_worker_holds_is_a_429_and_not_a_lack_of_room(
     assert dict(session) == {"history": b"one"}
 
 
-FILL_BOTH_FOLDERS = """
-import sys
-from pathlib import Path
-from sm.errors import OutOfMemory
-from sm.client.sessions import Sessions
-from tests.integration.sessions.test_sessions import count_rows
-first, second = Path(sys.argv[1]), Path(sys.argv[2])
-session = Sessions((first, second), 100, 10).open("caller")
-large = b"x" * 300_000
-session["large"] = large
-assert session["large"] == large
-session["large"] = large[:250_000]
-assert Sessions((first, second), 100, 10).get(session.id)["large"] == large[:250_000]
-assert count_rows(first) == (1, 0)
-session["large"] = b"small"
-assert count_rows(first) == (1, 1)
-try:
-    session["large"] = b"x" * 3_000_000
-    sys.exit("there is room")
-except OutOfMemory:
-    assert dict(session) == {"large": b"small"}
-filler = first / "filler"
-try:
-    with filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
-except OSError:
-    assert dict(Sessions((first, second), 100, 10).get(session.id)) == {"large": b"small"}
-filler.unlink()
-Sessions((first, second), 100, 10).close(session.id)
-assert count_rows(first) == (0, 0)
-"""
-
-
-def test_a_value_too_large_for_the_first_folder_is_kept_in_the_second(home: Path) -> None:
-    """On two small real file systems that fill up."""
-    folders = [home, home.with_name("second")]
-    for folder in folders:
-        folder.mkdir()
-    mounts = [
-        f"mount -t tmpfs -o size={size} none {folder}"
-        for size, folder in zip(("256k", "2m"), folders, strict=True)
-    ]
-    script = "\n".join([*(f"{mount} || exit 77" for mount in mounts), 'exec "$0" -c "$1" "$2" "$3"'])
-    command = ["unshare", "-rm", "sh", "-c", script, sys.executable, FILL_BOTH_FOLDERS, *map(str, folders)]
-    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    if completed.returncode == 77 or "unshare failed" in completed.stderr:
-        pytest.skip("this machine does not allow mounting a small file system")
-    assert completed.returncode == 0, completed.stderr
+def test_values_leave_a_quarter_of_a_disk_free_at_most_64_mib_and_go_to_the_second_folder(
+    worker: Worker, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """integration/box/test_full_disk.py fills two real disks."""
+    disks = {home: (400, 300), home.with_name("second"): (2**30, 2**26 + 2000)}
+    monkeypatch.setattr(
+        "os.statvfs",
+        lambda folder: SimpleNamespace(f_frsize=1, f_blocks=disks[folder][0], f_bavail=disks[folder][1]),
+    )
+    session = worker().open("caller")
+    for size, in_first in ((200, 1), (201, 0), (2000, 0), (5, 1), (300, 0)):
+        session["key"] = b"x" * size
+        assert worker().get(session.id)["key"] == b"x" * size
+        assert (count_rows(home)[1], len(session)) == (in_first, 1)
+    with pytest.raises(OutOfMemory):
+        session["key"] = b"y" * 2001
+    assert dict(session) == {"key": b"x" * 300}
 
 
 def test_lifetime_folder_and_number_are_those_of_the_settings(home: Path, tmp_path: Path) -> None:

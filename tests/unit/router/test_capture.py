@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from sm.router.capture import (
 )
 from sm.router.request_types import Message
 from sm.settings import Settings
+from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
 from tests.support.series import value
 
@@ -175,6 +178,22 @@ def test_what_is_too_large_or_has_no_room_is_counted(dropped: Callable[[str], fl
     capture.offer("m", large, Answer(b""), None)
     capture.flush()
     assert len(files.lines()) == room + 1
+
+
+def test_a_store_that_takes_its_time_delays_neither_callers_nor_the_stop_and_what_it_lost_is_counted(
+    dropped: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm.router.capture.CLOSE_TIMEOUT_S", 0.1)
+    is_stored = threading.Event()
+    capture = Capture(lambda *_: is_stored.wait(60), {}, models_of({}))
+    capture.offer(*plain("m"))
+    with ThreadPoolExecutor(1) as pool:
+        flush = pool.submit(capture.flush)
+        wait_until(lambda: not capture._events)
+        capture.offer(*plain("m"))
+        capture.close()
+        assert (dropped("stop"), flush.done()) == (2, False)
+        is_stored.set()
 
 
 def test_a_file_is_for_its_owner_alone_and_whole(tmp_path: Path) -> None:
