@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -30,13 +31,19 @@ from sm.server.logs import (
 TIME = "2026-11-21T10:43:08.123Z"
 
 
+def configure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configure the log until the end of the test as a process of the box does."""
+    for name in ("handlers", "level"):
+        monkeypatch.setattr(logging.getLogger(), name, getattr(logging.getLogger(), name))
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    logs.configure("info")
+    logging.captureWarnings(False)
+
+
 def test_a_record_is_one_json_object_with_its_extra_members(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("handlers", "level"):
-        monkeypatch.setattr(logging.getLogger(), name, getattr(logging.getLogger(), name))
-    logs.configure("info")
-    logging.captureWarnings(False)
+    configure(monkeypatch)
     try:
         raise ValueError("no")
     except ValueError:
@@ -48,6 +55,20 @@ def test_a_record_is_one_json_object_with_its_extra_members(
     assert record.pop("traceback").startswith("Traceback (most recent call last):")
     own = {"model": "resnet", "ms": 1.5, "value": "{1}"}
     assert record == {"level": "error", "message": "two\nlines 7", "logger": "sm.x", **own}
+
+
+def test_threads_that_fail_at_once_write_one_record_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(monkeypatch)
+    threads = [threading.Thread(target=int, args=("not a number",)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    found = [(record["level"], "not a number" in record["traceback"]) for record in records]
+    assert found == [("error", True)] * 20
 
 
 def json_line(min_level: str = "info", **members: str) -> bytes:
