@@ -32,6 +32,8 @@ def test_every_setting_has_a_help_text_and_names_of_its_own() -> None:
         ("SAGEMAKER_SAFE_PORT_RANGE", "9100-9000 9000"),
         ("SAGEMAKER_BATCH", "perhaps"),
         ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "'--a"),
+        ("TRIREME_CAPTURE", "captures s3://"),
+        ("TRIREME_CAPTURE_PERCENT", "101 10,resnet=some"),
         ("TRIREME_NGINX", "apache"),
         ("TRIREME_RESPONSE_CACHE_MB", "64MB"),
     ],

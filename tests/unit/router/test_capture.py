@@ -17,7 +17,6 @@ import pytest
 
 from sm import metrics
 from sm.client.base import Client
-from sm.errors import StartError
 from sm.http.messages import PNG, Answer
 from sm.models.found_clients import FoundLoader, models_of
 from sm.models.table import Models
@@ -209,20 +208,6 @@ def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
         write_file(tmp_path, "a.jsonl", b"{}\n")
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TRIREME_CAPTURE", "captures"),
-        ("TRIREME_CAPTURE", "s3://"),
-        ("TRIREME_CAPTURE_PERCENT", "101"),
-        ("TRIREME_CAPTURE_PERCENT", "10,resnet=some"),
-    ],
-)
-def test_a_wrong_setting_fails_the_start(name: str, value: str) -> None:
-    with pytest.raises(StartError, match=name):
-        Settings.read({name: value})
 
 
 def test_the_capture_is_off_by_default() -> None:
