@@ -39,7 +39,7 @@ class MultiModelEndpoint:
             self.load_successfully(name, self.platform.write_flat(name, multiplying_model(2)), target)
 
     def unload(self, name: str) -> requests.Response:
-        return requests.delete(f"{self.url}/models/{name}", timeout=120)
+        return self.request("DELETE", f"/models/{name}")
 
     def list_page(self, **query: Any) -> dict[str, Any]:
         return dict(requests.get(f"{self.url}/models", params=query, timeout=10).json())

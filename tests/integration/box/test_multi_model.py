@@ -109,6 +109,17 @@ def test_the_target_model_finds_a_model_and_is_its_name_in_v2_answers(
     assert np.frombuffer(response.content[size:], np.float32).tolist() == [2, 4]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/models/unknown"), ("DELETE", "/models/unknown"), ("POST", "/models/unknown/invoke")],
+)
+def test_a_404_names_the_loaded_models(endpoint: MultiModelEndpoint, method: str, path: str) -> None:
+    load(endpoint, "first", 2)
+    response = endpoint.request(method, path, json={"inputs": []})
+    assert response.status_code == 404
+    assert "first" in response.json()["models"]
+
+
 def test_a_failed_load_says_why_and_ping_stays_200(endpoint: MultiModelEndpoint) -> None:
     for exception, status in (("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)):
         model = multiplying_model(failing=exception)

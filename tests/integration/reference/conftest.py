@@ -1,4 +1,4 @@
-"""Boxes that the tests of a reference system share, with the official Triton container's settings."""
+"""A box that the tests of the official Triton container share, with its settings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,3 @@ def multi_model(boxes: Boxes) -> MultiModelEndpoint:
     )
     endpoint.key = ADMIN
     return endpoint
-
-
-@pytest.fixture
-def open_box(boxes: Boxes) -> MultiModelEndpoint:
-    """A box in multi-model mode whose model routes need no key."""
-    return shared_endpoint(boxes, SAGEMAKER_MODEL_SERVER_WORKERS="1")

@@ -117,16 +117,18 @@ def test_without_a_gpu_a_model_for_a_gpu_runs_on_the_cpu_with_one_warning(
 
 
 @WITHOUT_GPU
-def test_an_archive_for_a_gpu_is_loaded_on_the_cpu_and_a_plan_is_a_400(open_box: MultiModelEndpoint) -> None:
-    home = open_box.platform.home
+def test_an_archive_for_a_gpu_is_loaded_on_the_cpu_and_a_plan_is_a_400(
+    multi_model: MultiModelEndpoint,
+) -> None:
+    home = multi_model.platform.home
     write_model(home / "resnet" / "model", KIND_GPU)
-    open_box.load_successfully("resnet", str(home / "resnet" / "model"))
-    assert open_box.infer_y("resnet") == [1.0, 2.0]
-    open_box.unload("resnet")
+    multi_model.load_successfully("resnet", str(home / "resnet" / "model"))
+    assert multi_model.infer_y("resnet") == [1.0, 2.0]
+    multi_model.unload("resnet")
     (home / "plan" / "model" / "1").mkdir(parents=True)
     (home / "plan" / "model" / "1" / "model.plan").write_bytes(b"plan")
     (home / "plan" / "model" / "config.pbtxt").write_text(f'platform: "tensorrt_plan"\n{KIND_GPU}')
-    response = open_box.load("plan", str(home / "plan" / "model"))
+    response = multi_model.load("plan", str(home / "plan" / "model"))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
@@ -136,13 +138,13 @@ def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox)
 
 @pytest.mark.parametrize(("name", "inside"), [("bare", "."), ("inner", "inside")])
 def test_an_archive_whose_configuration_triton_completes_is_loaded(
-    open_box: MultiModelEndpoint, name: str, inside: str
+    multi_model: MultiModelEndpoint, name: str, inside: str
 ) -> None:
-    folder = open_box.platform.home / name / "model"
+    folder = multi_model.platform.home / name / "model"
     write_model_without_config(folder / inside, in_version=name == "inner")
-    open_box.load_successfully(name, str(folder))
-    assert open_box.infer_y(name) == [1.0, 2.0]
-    open_box.unload(name)
+    multi_model.load_successfully(name, str(folder))
+    assert multi_model.infer_y(name) == [1.0, 2.0]
+    multi_model.unload(name)
 
 
 def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_path: Path) -> None:

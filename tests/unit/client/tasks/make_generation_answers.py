@@ -18,7 +18,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from tests.unit.client.tasks.test_token_rules import CASES, END, FILE, SOURCES, START, TABLES
+from tests.unit.client.tasks.token_tables import CASES, END, FILE, SOURCES, START, TABLES
 
 
 class Table(PreTrainedModel, GenerationMixin):

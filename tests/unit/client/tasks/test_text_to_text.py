@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sm.client.tensor_roles import UnsuitableModel
-from sm.errors import WrongPayload
 from tests.support.task_models import load_translator, write_translator
 
 TEXT = "ada lives in paris"
@@ -39,12 +38,6 @@ def test_a_character_is_sent_when_all_its_bytes_are_there(
     monkeypatch.setattr(client, "tokenizer", type("Bytes", (), {"decode": decode})())
     monkeypatch.setattr(client, "generate", lambda payload: iter("1 €!".encode()))
     assert stream(client, "a") == ["1", " ", "€", "!"]
-
-
-def test_a_text_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    client = load_translator(write_translator(tmp_path / "german"), max_length=3)
-    with pytest.raises(WrongPayload):
-        ask(client, "ada ada ada")
 
 
 def test_a_decoder_with_a_cache_is_refused(tmp_path: Path) -> None:
