@@ -33,7 +33,8 @@ OUTCOMES = {
 SCRIPT = """#!{python}
 import json, os, pathlib, signal, sys, time
 pathlib.Path({record!r}).write_text(json.dumps(sys.argv[1:]))
-time.sleep({seconds})
+if {slow!r} in " ".join(sys.argv):
+    time.sleep(60)
 print("&&&& RUNNING TensorRT.trtexec [TensorRT v101303] [b9]")
 print({text!r}, flush=True)
 if {code} < 0:
@@ -45,14 +46,17 @@ sys.exit({code})
 """
 
 
-def write_fake_trtexec(folder: Path, outcome: str = "works", seconds: float = 0.0) -> Path:
-    """Write an executable ``trtexec`` into ``folder``, and return the file in which it records its command line."""
+def write_fake_trtexec(folder: Path, outcome: str = "works", slow: str = "no model") -> Path:
+    """Write an executable ``trtexec`` into ``folder``, and return the file in which it records its command line.
+
+    It takes a minute for the model ``slow``.
+    """
     text, code = OUTCOMES[outcome]
     record = folder / "recorded.json"
     folder.mkdir(exist_ok=True)
     path = folder / "trtexec"
     path.write_text(
-        SCRIPT.format(python=sys.executable, record=str(record), text=text, code=code, seconds=seconds)
+        SCRIPT.format(python=sys.executable, record=str(record), text=text, code=code, slow=f"/{slow}/")
     )
     path.chmod(0o755)
     return record

@@ -6,6 +6,7 @@ There is no GPU here: trtexec and nvidia-smi on PATH are stand-ins, all else is 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +56,22 @@ def test_the_overlay_has_every_file_but_the_plan_for_another_gpu(repository: Pat
     assert (repository / "tiny" / "1" / "model.plan").read_bytes() == b"old"
 
 
-def test_standin_a_missing_plan_is_built_before_triton_starts(
+def test_standin_missing_plans_are_built_before_triton_starts(
     boxes: Boxes, repository: Path, tmp_path: Path
 ) -> None:
-    """/ping names the model meanwhile, and a stop ends the build. The wheel's Triton has no backend for plans."""
+    """/ping names the model meanwhile, and a stop ends the build."""
     variables: Any = {"TRIREME_BUILD_ENGINES": "missing", "TRIREME_CACHE": str(tmp_path / "cache")}
-    trtexec_record = write_fake_trtexec(tmp_path / "bin", seconds=60)
+    shutil.copytree(repository / "tiny", repository / "zebra")
+    (repository / "zebra" / "config.pbtxt").write_text(CONFIG.replace("tiny", "zebra"))
+    trtexec_record = write_fake_trtexec(tmp_path / "bin", slow="zebra")
     with boxes.own(repository, ready_within_s=0, **variables) as box:
-        wait_until(trtexec_record.exists)
-        status, text = wait_until(lambda: said if "tiny" in (said := box.ping())[1] else None)
+        status, text = wait_until(lambda: said if "zebra" in (said := box.ping())[1] else None)
         assert (status, json.loads(text)["code"]) == (503, "not_ready")
+        wait_until(lambda: "zebra" in trtexec_record.read_text(), description="the second build")
         assert box.stop() == 0
     command = json.loads(trtexec_record.read_text())
-    assert f"--onnx={repository / 'tiny' / '1' / 'model.onnx'}" in command
+    assert f"--onnx={repository / 'zebra' / '1' / 'model.onnx'}" in command
     assert "--optShapes=input:8x3x224x224" in command
-    write_fake_trtexec(tmp_path / "bin")
-    boxes.failed_start(repository, **variables)
     (built,) = (tmp_path / "cache" / "engines").glob("*/tiny/1")
     manifest = Manifest.read(built)
     assert manifest is not None
