@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import threading
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 
 
 @dataclass
@@ -77,26 +77,20 @@ class Load:
                 time.sleep(0.05)
 
     def _send_request(self) -> tuple[str, bytes, str]:
-        head = (
-            f"POST {self.path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
-            f"Content-Type: {self.content_type}\r\nContent-Length: {len(self.body)}\r\n\r\n"
-        )
-        try:
-            connection = socket.create_connection(("127.0.0.1", self.port), timeout=90)
-        except OSError:
-            return "refused", b"", ""
-        with connection:
-            received = b""
-            # The server may respond and close before it has read the whole request (429).
-            with contextlib.suppress(OSError):
-                connection.sendall(head.encode() + self.body)
-            with contextlib.suppress(OSError):
-                while part := connection.recv(1 << 16):
-                    received += part
-        if not received:
-            return "lost", b"", ""
-        top, _, content = received.partition(b"\r\n\r\n")
-        return top.split(b" ", 2)[1].decode(), content, top.decode("latin-1").lower()
+        headers = {"Connection": "close", "Content-Type": self.content_type}
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=90)) as connection:
+            try:
+                connection.connect()
+            except OSError:
+                return "refused", b"", ""
+            try:
+                # The server may respond and close before it has read the whole request (429).
+                with suppress(OSError):
+                    connection.request("POST", self.path, self.body, headers)
+                response = connection.getresponse()
+                return str(response.status), response.read(), str(response.headers).lower()
+            except (OSError, HTTPException):
+                return "lost", b"", ""
 
 
 def dispatch_body(model: str, payload: object, **members: object) -> bytes:

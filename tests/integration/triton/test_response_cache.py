@@ -85,8 +85,6 @@ def box(repository: Path) -> Iterator[RunningBox]:
     write(repository, "cached", multiplying(2))
     write(repository, "plain", multiplying(2), more="")
     write(repository, "small", multiplying(2, 2))
-    shape = 'return {"shape": np.array(tensor(request, "x").shape, np.int64)}'
-    write(repository, "shapes", Model(shape, {"x": ("FP32", [-1, -1])}, {"shape": ("INT64", [2])}))
     with running_box(
         repository.parent,
         repository,
@@ -106,10 +104,8 @@ def ask(box: RunningBox, model: str, x: float, **members: object) -> list[float]
     return result
 
 
-def infer(
-    box: RunningBox, path: str, data: list[float], shape: list[int], **more: object
-) -> requests.Response:
-    tensor = {"name": "x", "datatype": "FP32", "shape": shape, "data": data}
+def infer(box: RunningBox, path: str, **more: object) -> requests.Response:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     return requests.post(f"{box.url}/{path}", json={"inputs": [tensor], **more}, timeout=60)
 
 
@@ -136,20 +132,11 @@ def test_a_hit_has_the_outputs_that_are_asked_for(box: RunningBox) -> None:
     assert ask(box, "cached", 77)[:2] == [154, 154]
     # A caller of v2 chooses outputs in each form; an answer with fewer would reach the others.
     for path in ("v2/models/small/infer", "invocations?modelname=small"):
-        refused = infer(box, path, [1, 2], [1, 2], outputs=[{"name": "y"}])
+        refused = infer(box, path, outputs=[{"name": "y"}])
         assert (refused.status_code, refused.json()["field"]) == (400, "outputs")
         for names in ([], ["count", "y"]):
-            chosen = infer(box, path, [1, 2], [1, 2], outputs=[{"name": name} for name in names])
+            chosen = infer(box, path, outputs=[{"name": name} for name in names])
             assert outputs(chosen)["y"] == [2, 4]
-
-
-def test_the_same_numbers_in_two_batches_have_two_answers(box: RunningBox) -> None:
-    small = infer(box, "v2/models/small/infer", [1, 2, 3, 4], [2, 2])
-    assert small.json()["outputs"][0]["shape"] == [2, 2]
-    # The key has no shapes, so a model whose shapes may differ for the same bytes does not get the cache.
-    for shape in ([2, 3], [3, 2], [1, 6]):
-        answer = infer(box, "v2/models/shapes/infer", [1, 2, 3, 4, 5, 6], shape)
-        assert outputs(answer) == {"shape": shape}
 
 
 def test_neither_a_new_version_nor_a_new_triton_answers_from_the_old_cache(
