@@ -6,19 +6,16 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import requests
 
 from sm.hardware import has_gpu
 from sm.repository import models, problems
 from sm.repository.machine import VERSION, Machine
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, free_port, listening_ports
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import REQUEST_BODY, MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.sm_command import run_sm
 from trireme_tools.check.triton_server import served
 
@@ -40,7 +37,8 @@ from sm.client import Payload, TensorClient
 
 
 class Asking(TensorClient):
-    model, payload = "MODEL", Payload
+    model, payload = "gpu", Payload
+    models = ("listed", "bare", "inner")
 
     def preprocess(self, payload):
         return {}
@@ -79,43 +77,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def ports() -> dict[str, str]:
-    """Settings of Triton's own ports."""
-    return {f"SAGEMAKER_TRITON_{name}_PORT": str(free_port()) for name in ("HTTP", "GRPC", "METRICS")}
-
-
-@pytest.fixture
-def box(boxes: Boxes, repository: Path, ports: dict[str, Any]) -> RunningBox:
-    return boxes(repository, TRIREME_TRITON_PORTS="all-with-known-holes", **ports)
-
-
-def test_the_setting_all_opens_the_ports_on_every_address(box: RunningBox, ports: dict[str, str]) -> None:
-    found = listening_ports(box.pid("--model-repository="))
-    assert {port: address[-8:] for port, address in found.items()} == dict.fromkeys(
-        map(int, ports.values()), "00000000"
-    )
-
-
-def infer(box: RunningBox, name: str) -> Any:
-    answer = requests.post(f"{box.url}/v2/models/{name}/infer", json=REQUEST_BODY, timeout=30).json()
-    return answer["outputs"][0]["data"]
-
-
-@WITHOUT_GPU
-def test_without_a_gpu_a_model_for_a_gpu_runs_on_the_cpu_with_one_warning(
-    box: RunningBox, repository: Path
-) -> None:
-    for name, config in (("gpu", KIND_GPU), ("listed", GPU_LIST)):
-        assert infer(box, name) == [1.0, 2.0]
-        (group,) = requests.get(f"{box.url}/v2/models/{name}/config", timeout=30).json()["instance_group"]
-        assert (group["kind"], group["gpus"]) == ("KIND_CPU", [])
-        # The box never writes into the team's folder.
-        assert (repository / name / "config.pbtxt").read_text().endswith(config)
-    (warning,) = (line for line in box.log.read_text().splitlines() if "KIND_GPU" in line)
-    assert "gpu, listed: " in warning
-
-
 @WITHOUT_GPU
 def test_an_archive_for_a_gpu_is_loaded_on_the_cpu_and_a_plan_is_a_400(
     multi_model: MultiModelEndpoint,
@@ -130,10 +91,6 @@ def test_an_archive_for_a_gpu_is_loaded_on_the_cpu_and_a_plan_is_a_400(
     (home / "plan" / "model" / "config.pbtxt").write_text(f'platform: "tensorrt_plan"\n{KIND_GPU}')
     response = multi_model.load("plan", str(home / "plan" / "model"))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-
-
-def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox) -> None:
-    assert [infer(box, name) for name in ("bare", "inner")] == [[1.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize(("name", "inside"), [("bare", "."), ("inner", "inside")])
@@ -154,16 +111,20 @@ def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_pat
 
 
 @WITHOUT_GPU
-@pytest.mark.parametrize("name", ["gpu", pytest.param("bare", marks=pytest.mark.exhaustive)])
-def test_check_client_accepts_what_serve_accepts(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_triton_serves_models_for_a_gpu_and_those_that_it_completes(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "clients" / "asking" / "client.py"
     file.parent.mkdir(parents=True)
-    file.write_text(CLIENT.replace("MODEL", name))
+    file.write_text(CLIENT)
     monkeypatch.setenv("TRIREME_MODEL_REPOSITORY", str(repository))
     with served(file) as client:
-        assert client.triton.infer(name, {"x": np.ones((1, 2), np.float32)})["y"].tolist() == [[1.0, 1.0]]
+        for name in client.required_models():
+            infer = client.triton.infer(name, {"x": np.ones((1, 2), np.float32)})
+            assert infer["y"].tolist() == [[1.0, 1.0]]
+            config = repository / name / "config.pbtxt"
+            # Nothing is written into the team's folder.
+            assert not config.exists() or config.read_text().endswith((KIND_GPU, GPU_LIST))
 
 
 def test_an_onnx_file_without_a_full_configuration_is_a_model(tmp_path: Path) -> None:
@@ -227,18 +188,23 @@ CASES: dict[str, Callable[[Path], object]] = {
 
 def test_inspect_and_serve_report_the_same_sentence(boxes: Boxes, tmp_path: Path) -> None:
     repository = tmp_path / "model"
-    for name, change in {**CASES, "good": Path.exists}.items():
+    for name, config in (("good", ""), ("gpu", KIND_GPU), ("listed", GPU_LIST)):
+        write_model(repository / name, config)
+    for name, change in CASES.items():
         write_model(repository / name)
         change(repository / name)
     (repository / "notes").mkdir()
     completed = run_sm("inspect", repository)
     assert completed.returncode == 1
-    lines = [line.partition("problem: ") for line in completed.stderr.splitlines()]
-    sentences = [sentence for _, found, sentence in lines if found]
+    kinds = [line.partition(": ")[::2] for line in completed.stderr.splitlines()]
+    sentences = [sentence for kind, sentence in kinds if kind == "problem"]
     wrong = sorted([*CASES, "notes"])
     assert sorted(next(name for name in wrong if f"model/{name}" in text) for text in sentences) == wrong
+    # One warning for all models that are for a GPU.
+    warnings = [sentence for kind, sentence in kinds if kind == "warning"]
+    assert [text.startswith("gpu, listed: ") for text in warnings] == ([] if has_gpu() else [True])
     log = boxes.failed_start(repository)
-    assert [sentence for sentence in sentences if sentence.replace('"', '\\"') not in log] == []
+    assert [text for text in (*sentences, *warnings) if text.replace('"', '\\"') not in log] == []
     assert '"process":"triton"' not in log  # it was not started
 
 

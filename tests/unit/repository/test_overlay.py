@@ -43,8 +43,11 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_model_for_a_gpu_runs_on_the_cpu_only_where_there_is_none(model: Path, gpu: bool) -> None:
-    (model / "config.pbtxt").write_text('backend: "python" instance_group [{ kind: KIND_GPU }]')
+@pytest.mark.parametrize("group", ["kind: KIND_GPU", "gpus: [ 0 ]"])
+def test_a_model_for_a_gpu_runs_on_the_cpu_only_where_there_is_none(
+    model: Path, gpu: bool, group: str
+) -> None:
+    (model / "config.pbtxt").write_text(f'backend: "python" instance_group [{{ {group} }}]')
     served = overlay.for_triton(model.parent, model.parent.with_name("served"), Machine(gpu=gpu))
     assert models.Model.read(served / "m").wants_gpu is gpu
     assert models.Model.read(model).wants_gpu

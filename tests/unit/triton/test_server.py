@@ -1,4 +1,4 @@
-"""What Triton is started with: keys of restricted APIs from its arguments, and shared memory that fits."""
+"""What Triton is started with: addresses, keys of restricted APIs in its arguments, shared memory that fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from sm.triton.server import _pool, grpc_keys, http_keys
+from sm.run_state import Box
+from sm.settings import Settings
+from sm.triton.server import _addresses, _pool, grpc_keys, http_keys
 
 MB = 2**20
 
@@ -26,6 +28,16 @@ def test_a_pool_that_is_cut_is_logged(
     assert _pool(16 * MB, 3, Path("/dev/shm")) == 10 * MB
     (record,) = caplog.records
     assert {3, 10 * MB, 16 * MB} <= set(record.args or ())
+
+
+@pytest.mark.parametrize(
+    ("ports", "address"),
+    [("off", "127.0.0.1"), ("loopback", "127.0.0.1"), ("all-with-known-holes", "0.0.0.0")],
+)
+def test_the_ports_are_open_on_every_address_only_if_the_setting_says_all(ports: str, address: str) -> None:
+    box = Box("id", Path(), Path(), 1, 2, 3, "nginx", 0)
+    options = _addresses(Settings.read({"TRIREME_TRITON_PORTS": ports}), box)
+    assert options[::2] == tuple(f"--{name}-address={address}" for name in ("http", "grpc", "metrics"))
 
 
 @pytest.mark.parametrize(
