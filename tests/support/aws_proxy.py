@@ -1,11 +1,12 @@
-"""A proxy in front of moto that records the calls, injects faults, and supplies what moto lacks.
+"""An AWS in this process: moto behind a server that records the calls, injects faults, and supplies what moto lacks.
 
-moto has no ``UpdateEndpoint``, no inference components, no shadows, and no endpoint that takes time or fails.
+moto has no ``UpdateEndpoint``, no inference components, no shadows, and no endpoint that takes time or fails. Its state
+belongs to the process, so only one such account is in use at a time.
 """
 
 from __future__ import annotations
 
-import http.client
+import io
 import json
 import re
 import uuid
@@ -13,64 +14,60 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
-import werkzeug
+from moto.moto_api._internal.models import moto_api_backend
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.sagemaker.models import sagemaker_backends
+from werkzeug import Request, Response
 
+from tests.support.aws import REGION, aws_client
 from tests.support.http_server import serving
 
-#: The model of a variant that has none, as moto insists on one.
-NO_MODEL = "no-model"
+ACCOUNT = "123456789012"
+MOTO = DomainDispatcherApplication(create_backend_app)
+#: In the User-Agent of calls that get moto's response and are not recorded.
+DIRECT = "direct-to-moto"
 #: Operations that begin so change nothing in the account; all others do.
 READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
-HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "server", "date"}
 
 
-@dataclass
-class Request:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
+class Call(Request):
+    """A request to AWS, whose body may be replaced."""
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        super().__init__(environ)
+        self.body = self.get_data()
 
     @property
     def operation(self) -> str:
         """The operation's name in boto3's API; for S3 the method and ``Bucket`` or ``Object``."""
-        if target := self.headers.get("x-amz-target"):
+        if target := self.headers.get("X-Amz-Target"):
             return target.partition(".")[2]
-        path = urlsplit(self.path).path
-        if "/operation/" in path:
-            return path.rpartition("/")[2]
-        if "form-urlencoded" in self.headers.get("content-type", ""):
+        if "/operation/" in self.path:
+            return self.path.rpartition("/")[2]
+        if "form-urlencoded" in self.headers.get("Content-Type", ""):
             return parse_qs(self.body.decode())["Action"][0]
-        if path.startswith("/endpoints/"):
+        if self.path.startswith("/endpoints/"):
             return "InvokeEndpoint"
-        return f"{self.method.title()}{'Object' if path.strip('/').count('/') else 'Bucket'}"
+        return f"{self.method.title()}{'Object' if self.path.strip('/').count('/') else 'Bucket'}"
 
     @property
     def is_change(self) -> bool:
         return not self.operation.startswith(READING_PREFIXES)
 
-    def replace_body(self, body: bytes) -> None:
-        self.body = body
-        self.headers["content-length"] = str(len(body))
+    @property
+    def parameters(self) -> Any:
+        """The members of a JSON body."""
+        return json.loads(self.body)
 
-
-@dataclass
-class Response:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def add(self, members: dict[str, Any]) -> None:
-        """Add members to a JSON body."""
-        self.body = json.dumps({**json.loads(self.body), **members}).encode()
+    def ask_moto(self) -> Response:
+        length = {"wsgi.input": io.BytesIO(self.body), "CONTENT_LENGTH": str(len(self.body))}
+        return Response.from_app(MOTO, {**self.environ, **length})
 
 
 def json_response(body: Any, status: int = 200, **headers: str) -> Response:
-    return Response(
-        status, {"Content-Type": "application/x-amz-json-1.1", **headers}, json.dumps(body).encode()
-    )
+    return Response(json.dumps(body), status, headers, content_type="application/x-amz-json-1.1")
 
 
 def json_error(status: int, code: str, message: str) -> Response:
@@ -80,23 +77,25 @@ def json_error(status: int, code: str, message: str) -> Response:
 
 def xml_error(status: int, code: str, message: str) -> Response:
     """Return an error in S3's form."""
-    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
-    return Response(status, {"Content-Type": "application/xml"}, body)
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return Response(body, status, content_type="application/xml")
+
+
+def add(response: Response, members: dict[str, Any]) -> None:
+    """Add members to a JSON body."""
+    response.set_data(json.dumps({**json.loads(response.get_data()), **members}))
 
 
 @dataclass
 class Proxy:
     """The proxy's state, its records and its faults."""
 
-    moto: str
-    address: str = ""
+    url: str = ""
     #: The operations so far that changed the account, and the last JSON body of each.
     changes: list[str] = field(default_factory=list)
     bodies: dict[str, Any] = field(default_factory=dict)
     #: Responses in moto's place, by operation.
     fixed_responses: dict[str, Response] = field(default_factory=dict)
-    #: Operations after which the proxy closes the connection without a response.
-    disconnect_after: set[str] = field(default_factory=set)
     #: What ``DescribeEndpoint`` adds, one state per call, once an endpoint was changed. ``Failed`` stays.
     endpoint_states: list[dict[str, str] | Response] = field(default_factory=list)
     #: Called once for each operation that changes the account; its caller gets no response.
@@ -104,12 +103,15 @@ class Proxy:
     interrupted_operations: set[str] = field(default_factory=set)
     #: ``UpdateEndpoint`` succeeds and changes nothing.
     rolls_back: bool = False
-    #: The shadow variants of the endpoint configurations, and the inference components as they are described.
-    shadows: dict[str, Any] = field(default_factory=dict)
+    #: The inference components as they are described.
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def reset(self) -> None:
-        vars(self).update(vars(Proxy(self.moto, self.address, shadows=self.shadows)))
+        vars(self).update(vars(Proxy(self.url)))
+
+    def client(self, service: str) -> Any:
+        """Return a client that calls moto without faults and records."""
+        return aws_client(service, self.url, user_agent_extra=DIRECT)
 
     def fail_updates(self, configuration: str, reason: str) -> None:
         """Roll the next updates of an endpoint back to its configuration."""
@@ -120,77 +122,72 @@ class Proxy:
             *[{"EndpointStatus": "InService", **state}] * 9,
         ]
 
-    def respond(self, request: Request) -> Response | None:
-        """Return the response; ``None``: close the connection without one."""
-        operation = request.operation
+    def respond(self, call: Call) -> Response:
+        """Return the response. ConnectionError: close the connection without one."""
+        operation = call.operation
         if operation in self.fixed_responses:
             return self.fixed_responses[operation]
-        response = self._answer(request)
+        response = self._answer(call)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
-        if operation == "DescribeEndpoint" and response.status == 200 and begun and self.endpoint_states:
+        if operation == "DescribeEndpoint" and response.status_code == 200 and begun and self.endpoint_states:
             state = self.endpoint_states[0]
             if isinstance(state, Response) or state["EndpointStatus"] != "Failed":
                 self.endpoint_states.pop(0)
             if isinstance(state, Response):
                 return state
-            response.add(state)
+            add(response, state)
         if operation == "DeleteEndpoint":
             self.endpoint_states = []
-        if request.is_change:
+        if call.is_change:
             self.changes.append(operation)
-            if request.body.startswith(b"{"):
-                self.bodies[operation] = json.loads(request.body)
+            if call.body.startswith(b"{"):
+                self.bodies[operation] = call.parameters
             if self.after_change and operation not in self.interrupted_operations:
                 self.interrupted_operations.add(operation)
                 self.after_change()
-                return None
-        return None if operation in self.disconnect_after else response
-
-    def _answer(self, request: Request) -> Response:
-        """Return moto's response, or what moto lacks."""
-        if request.path.endswith("/async-invocations"):
-            # moto tells requests apart by this header only, which one with its body in the call does not have.
-            request.headers.setdefault("x-amzn-sagemaker-inputlocation", uuid.uuid4().hex)
-        if request.headers.get("x-amz-target", "").startswith("AnyScaleFrontendService."):
-            # moto scales no components; their names are no endpoints', so nothing is mistaken.
-            body = request.body.replace(b"inference-component:DesiredCopy", b"variant:DesiredInstance")
-            request.replace_body(
-                re.sub(rb"inference-component/([\w-]+)", rb"endpoint/\1/variant/copies", body)
-            )
-        component_tags = request.operation == "ListTags" and b":inference-component/" in request.body
-        if "InferenceComponent" in request.operation or component_tags:
-            return self._change_component(request)
-        if request.operation == "UpdateEndpoint":
-            return json_response({}) if self.rolls_back else self._update(request)
-        if request.operation in ("CreateEndpointConfig", "DescribeEndpointConfig"):
-            return self._answer_config(request)
-        return self._forward(request)
-
-    def _answer_config(self, request: Request) -> Response:
-        """Remember an endpoint configuration's shadows, and give a variant for components a model."""
-        parameters = json.loads(request.body)
-        name, variants = parameters["EndpointConfigName"], parameters.get("ProductionVariants", ())
-        if any("ModelName" not in variant for variant in variants):
-            role = {"ModelName": NO_MODEL, "ExecutionRoleArn": parameters["ExecutionRoleArn"]}
-            self._sagemaker(request, "CreateModel", {**role, "PrimaryContainer": {"Image": "none"}})
-            for variant in variants:
-                variant["ModelName"] = NO_MODEL
-            request.replace_body(json.dumps(parameters).encode())
-        response = self._forward(request)
-        if response.status == 200 and variants:
-            self.shadows[name] = parameters.get("ShadowProductionVariants")
-        elif response.status == 200:
-            described = json.loads(response.body)["ProductionVariants"]
-            rows = [
-                {key: value for key, value in row.items() if value != NO_MODEL or key != "ModelName"}
-                for row in described
-            ]
-            shadows = {"ShadowProductionVariants": self.shadows[name]} if self.shadows.get(name) else {}
-            response.add({"ProductionVariants": rows, **shadows})
+                raise ConnectionAbortedError
         return response
 
-    def _change_component(self, request: Request) -> Response:
-        operation, body = request.operation, json.loads(request.body)
+    def _answer(self, call: Call) -> Response:
+        """Return moto's response, or what moto lacks."""
+        if call.path.endswith("/async-invocations"):
+            # moto tells requests apart by this header only, which one with its body in the call does not have.
+            call.environ.setdefault("HTTP_X_AMZN_SAGEMAKER_INPUTLOCATION", uuid.uuid4().hex)
+        if call.headers.get("X-Amz-Target", "").startswith("AnyScaleFrontendService."):
+            # moto scales no components; their names are no endpoints', so nothing is mistaken.
+            body = call.body.replace(b"inference-component:DesiredCopy", b"variant:DesiredInstance")
+            call.body = re.sub(rb"inference-component/([\w-]+)", rb"endpoint/\1/variant/copies", body)
+        component_tags = call.operation == "ListTags" and b":inference-component/" in call.body
+        if "InferenceComponent" in call.operation or component_tags:
+            return self._change_component(call)
+        if call.operation == "UpdateEndpoint":
+            return self._update(call)
+        if call.operation == "CreateEndpointConfig":
+            return self._create_configuration(call)
+        return call.ask_moto()
+
+    def _create_configuration(self, call: Call) -> Response:
+        """Create an endpoint configuration, whose shadows moto forgets, and whose variants it wants to have models."""
+        sent, parameters = call.body, call.parameters
+        variants = parameters["ProductionVariants"]
+        if any("ModelName" not in variant for variant in variants):
+            call.body = json.dumps({**parameters, "ProductionVariants": []}).encode()
+        response = call.ask_moto()
+        call.body = sent
+        if response.status_code == 200:
+            made = sagemaker_backends[ACCOUNT][REGION].endpoint_configs[parameters["EndpointConfigName"]]
+            shadows = parameters.get("ShadowProductionVariants")
+            vars(made).update(production_variants=variants, shadow_production_variants=shadows)
+        return response
+
+    def _update(self, call: Call) -> Response:
+        endpoint = sagemaker_backends[ACCOUNT][REGION].endpoints[call.parameters["EndpointName"]]
+        if not self.rolls_back:
+            endpoint.endpoint_config_name = call.parameters["EndpointConfigName"]
+        return json_response({"EndpointArn": endpoint.arn})
+
+    def _change_component(self, call: Call) -> Response:
+        operation, body = call.operation, call.parameters
         if operation == "ListTags":
             return json_response({"Tags": self.components[body["ResourceArn"].rpartition("/")[2]]["Tags"]})
         if operation == "ListInferenceComponents":
@@ -198,9 +195,7 @@ class Proxy:
             rows = [row for row in self.components.values() if row["EndpointName"] == on_endpoint]
             return json_response({"InferenceComponents": rows})
         name = body["InferenceComponentName"]
-        arn = {
-            "InferenceComponentArn": f"arn:aws:sagemaker:eu-west-1:123456789012:inference-component/{name}"
-        }
+        arn = {"InferenceComponentArn": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:inference-component/{name}"}
         if operation == "CreateInferenceComponent":
             made = {"InferenceComponentStatus": "InService", "CreationTime": 0, "LastModifiedTime": 0}
             self.components[name] = {**body, **arn, **made}
@@ -215,48 +210,19 @@ class Proxy:
             del self.components[name]
         return json_response(component if operation == "DescribeInferenceComponent" else arn)
 
-    def _update(self, request: Request) -> Response:
-        """Delete the endpoint and create it again with the new configuration and its old tags."""
-        parameters = json.loads(request.body)
-        name = {"EndpointName": parameters["EndpointName"]}
-        current = self._sagemaker(request, "DescribeEndpoint", name)
-        tags = self._sagemaker(request, "ListTags", {"ResourceArn": current["EndpointArn"]})["Tags"]
-        self._sagemaker(request, "DeleteEndpoint", name)
-        config = {"EndpointConfigName": parameters["EndpointConfigName"]}
-        return json_response(self._sagemaker(request, "CreateEndpoint", {**name, **config, "Tags": tags}))
-
-    def _sagemaker(self, request: Request, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        own = Request("POST", "/", {**request.headers, "x-amz-target": f"SageMaker.{operation}"}, b"")
-        own.replace_body(json.dumps(parameters).encode())
-        return dict(json.loads(self._forward(own).body or b"{}"))
-
-    def _forward(self, request: Request, address: str = "") -> Response:
-        upstream = http.client.HTTPConnection(address or self.moto, timeout=60)
-        try:
-            upstream.request(request.method, request.path, request.body, request.headers)
-            response = upstream.getresponse()
-            headers = {name: value for name, value in response.getheaders() if name.lower() not in HOP_BY_HOP}
-            if request.method == "HEAD":
-                headers["Content-Length"] = response.getheader("Content-Length") or "0"
-            return Response(response.status, headers, response.read())
-        finally:
-            upstream.close()
-
 
 P = TypeVar("P", bound="Proxy")
 
 
 @contextmanager
 def running_proxy(proxy: P) -> Iterator[P]:
-    """Run a proxy in front of moto on a free port."""
+    """Run a proxy in front of an empty account."""
 
-    def respond(sent: werkzeug.Request) -> werkzeug.Response:
-        headers = {name.lower(): value for name, value in sent.headers.items() if name != "Expect"}
-        answer = proxy.respond(Request(sent.method, sent.environ["REQUEST_URI"], headers, sent.get_data()))
-        if answer is None:
-            raise ConnectionAbortedError
-        return werkzeug.Response([answer.body], answer.status, answer.headers)
+    def respond(sent: Request) -> Response:
+        call = Call(sent.environ)
+        is_direct = DIRECT in call.headers.get("User-Agent", "")
+        return call.ask_moto() if is_direct else proxy.respond(call)
 
-    with serving(respond) as url:
-        proxy.address = url.removeprefix("http://")
+    moto_api_backend.reset()
+    with serving(respond) as proxy.url:
         yield proxy

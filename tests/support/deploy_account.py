@@ -16,21 +16,21 @@ from typing import Any
 
 import pytest
 import requests
+from moto.moto_api._internal.models import moto_api_backend
 
 from sm import cli
 from sm.commands import client_loading
 from sm.commands.progress import Progress
 from sm.repository.problems import Problem
-from tests.support.aws import ENVIRONMENT, REGION, aws_client, fake_aws
-from tests.support.aws_proxy import NO_MODEL, Proxy, running_proxy
+from tests.support.aws import ENVIRONMENT, REGION
+from tests.support.aws_proxy import ACCOUNT, DIRECT, Proxy, running_proxy
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 
-ACCOUNT = "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 GOLDEN_RESULT = {"label": "cat", "score": 0.75}
-#: boto3's session by the proxy's address, shared by its tests. The first creates it, once its environment is set.
+#: boto3's session by the proxy's URL, shared by its tests. The first creates it, once its environment is set.
 SHARED_SESSIONS: dict[str, Any] = {}
 #: The code of repositories whose clients load, which takes a second in a process of their own.
 LOADABLE_CODE: set[tuple[object, ...]] = set()
@@ -116,7 +116,7 @@ class FakeAccount:
     def client(self, service: str) -> Any:
         """Return a client that calls moto directly, without the proxy's faults."""
         if service not in self.clients:
-            self.clients[service] = aws_client(service, f"http://{self.proxy.moto}")
+            self.clients[service] = self.proxy.client(service)
         return self.clients[service]
 
     def set_results(self, *results: Any) -> None:
@@ -125,8 +125,9 @@ class FakeAccount:
         for kind, member in (("endpoint-results", "Body"), ("async-endpoint-results", "data")):
             rows = [{member: body} for body in bodies]
             request = {"account_id": ACCOUNT, "region": REGION, "results": rows}
-            url = f"http://{self.proxy.moto}/moto-api/static/sagemaker/{kind}"
-            assert requests.post(url, json=request, timeout=10).status_code == 201
+            url = f"{self.proxy.url}/moto-api/static/sagemaker/{kind}"
+            headers = {"User-Agent": DIRECT}
+            assert requests.post(url, json=request, headers=headers, timeout=10).status_code == 201
 
     def account(self) -> Account:
         """Return the account as a deploy command sees it."""
@@ -176,7 +177,7 @@ class FakeAccount:
         return {
             "endpoints": [each["EndpointName"] for each in sagemaker.list_endpoints()["Endpoints"]],
             "configurations": [each["EndpointConfigName"] for each in configs],
-            "models": sorted({each["ModelName"] for each in sagemaker.list_models()["Models"]} - {NO_MODEL}),
+            "models": [each["ModelName"] for each in sagemaker.list_models()["Models"]],
             "alarms": [each["AlarmName"] for each in alarms],
             "targets": [each["ResourceId"] for each in targets],
             "archives": sorted({archive_or_version(key) for bucket in buckets for key in self.keys(bucket)}),
@@ -211,18 +212,18 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="session")
 def proxy() -> Iterator[Proxy]:
-    with fake_aws() as moto, running_proxy(Proxy(moto)) as made:
+    with running_proxy(Proxy()) as made:
         yield made
 
 
 @pytest.fixture
 def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAccount:
-    requests.post(f"http://{proxy.moto}/moto-api/reset", timeout=10)
+    moto_api_backend.reset()
     proxy.reset()
     (tmp_path / "clients").mkdir()
     env = {
         **ENVIRONMENT,
-        "AWS_ENDPOINT_URL": f"http://{proxy.address}",
+        "AWS_ENDPOINT_URL": proxy.url,
         "NO_PROXY": "127.0.0.1",
         "TRIREME_CACHE": str(tmp_path / "cache"),
         "TRIREME_CLIENTS": str(tmp_path / "clients"),
@@ -231,10 +232,10 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    if proxy.address not in SHARED_SESSIONS:
-        SHARED_SESSIONS[proxy.address] = session_with_cached_clients()
+    if proxy.url not in SHARED_SESSIONS:
+        SHARED_SESSIONS[proxy.url] = session_with_cached_clients()
     repository = write_repository(tmp_path / "repository")
-    made = FakeAccount(proxy, repository, env, SHARED_SESSIONS[proxy.address])
+    made = FakeAccount(proxy, repository, env, SHARED_SESSIONS[proxy.url])
     made.client("ecr").create_repository(repositoryName="trireme")
     made.put_image("1")
     made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")

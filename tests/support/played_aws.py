@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import random
 import subprocess
@@ -24,17 +23,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import requests
 from botocore.exceptions import ClientError
+from werkzeug import Response
 
-from tests.support.aws import ENVIRONMENT, REGION, aws_client, fake_aws
-from tests.support.aws_proxy import NO_MODEL, Proxy, Request, Response, json_error, running_proxy
+from tests.support.aws import ENVIRONMENT, REGION, aws_client
+from tests.support.aws_proxy import Call, Proxy, add, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box
 from trireme_tools.deploy.model_data import url_of
 
 BUCKET = "team"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
 ROLE = "arn:aws:iam::123456789012:role/serving"
-
+HOP_BY_HOP = {"connection", "transfer-encoding"}
 #: The most boxes of an endpoint, whatever its number of instances.
 MAX_INSTANCES = 2
 
@@ -78,32 +79,27 @@ class PlayedAws(Proxy):
     #: The boxes of inference components, by name.
     copies: dict[str, Endpoint] = field(default_factory=dict)
 
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
-
-    def respond(self, request: Request) -> Response | None:
-        if request.operation == "InvokeEndpoint":
-            return self._invoke(request)
-        response = super().respond(request)
-        if "InferenceComponent" in request.operation and request.is_change:
-            self._play_component(request)
-        if response is None or response.status != 200 or not request.operation.endswith("Endpoint"):
+    def respond(self, call: Call) -> Response:
+        if call.operation == "InvokeEndpoint":
+            return self._invoke(call)
+        response = super().respond(call)
+        if "InferenceComponent" in call.operation and call.is_change:
+            self._play_component(call.parameters["InferenceComponentName"])
+        if response.status_code != 200 or not call.operation.endswith("Endpoint"):
             return response
-        name = json.loads(request.body)["EndpointName"]
-        if request.operation == "DescribeEndpoint" and (endpoint := self.endpoints.get(name)):
-            response.add({"EndpointStatus": endpoint.status, "FailureReason": endpoint.reason})
-        elif request.operation in ("CreateEndpoint", "UpdateEndpoint"):
+        name = call.parameters["EndpointName"]
+        if call.operation == "DescribeEndpoint" and (endpoint := self.endpoints.get(name)):
+            add(response, {"EndpointStatus": endpoint.status, "FailureReason": endpoint.reason})
+        elif call.operation in ("CreateEndpoint", "UpdateEndpoint"):
             endpoint = self.endpoints.setdefault(name, Endpoint("Creating"))
             endpoint.status = "Updating" if endpoint.boxes else "Creating"
             self._replace(name, endpoint, self._variant(name))
-        elif request.operation == "DeleteEndpoint":
+        elif call.operation == "DeleteEndpoint":
             self._stop(self.endpoints.pop(name))
         return response
 
-    def _play_component(self, request: Request) -> None:
+    def _play_component(self, name: str) -> None:
         """Start, replace or stop the boxes of an inference component: one for each copy."""
-        name = json.loads(request.body)["InferenceComponentName"]
         endpoint = self.copies.setdefault(name, Endpoint("Creating"))
         if (component := self.components.get(name)) is None:
             self._stop(self.copies.pop(name))
@@ -127,10 +123,10 @@ class PlayedAws(Proxy):
         endpoint.changing.join()
         endpoint.stack.close()
 
-    def _invoke(self, request: Request) -> Response:
+    def _invoke(self, call: Call) -> Response:
         """Send the request to the box, whose route of this path answers as SageMaker's runtime does."""
-        endpoint = self.endpoints.get(request.path.split("/")[2])
-        if component := request.headers.get("x-amzn-sagemaker-inference-component"):
+        endpoint = self.endpoints.get(call.path.split("/")[2])
+        if component := call.headers.get("X-Amzn-SageMaker-Inference-Component"):
             endpoint = self.copies.get(component)
             if endpoint and not endpoint.boxes:
                 self._count_no_capacity(component)
@@ -138,13 +134,16 @@ class PlayedAws(Proxy):
         if endpoint is None or not endpoint.boxes:
             return json_error(400, "ValidationError", "The endpoint is not in service.")
         with endpoint.routed() as url:
-            return self._forward(request, urlsplit(url).netloc)
+            headers, where = dict(call.headers), url + call.path
+            answer = requests.request(call.method, where, data=call.body, headers=headers, timeout=60)
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
+        return Response(answer.content, answer.status_code, kept)
 
     def _count_no_capacity(self, component: str) -> None:
         """Write the metric of the alarm that starts a component's first copy."""
         dimension = {"Name": "InferenceComponentName", "Value": component}
         row = {"MetricName": "NoCapacityInvocationFailures", "Value": 1.0, "Dimensions": [dimension]}
-        self._client("cloudwatch").put_metric_data(Namespace="AWS/SageMaker", MetricData=[row])
+        self.client("cloudwatch").put_metric_data(Namespace="AWS/SageMaker", MetricData=[row])
 
     def _replace_boxes(
         self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: Any = None
@@ -155,7 +154,7 @@ class PlayedAws(Proxy):
         """
         stack = ExitStack()
         try:
-            wanted = 0 if variant["ModelName"] == NO_MODEL else variant.get("InitialInstanceCount", 1)
+            wanted = variant.get("InitialInstanceCount", 1) if "ModelName" in variant else 0
             count = min(wanted, MAX_INSTANCES)
             boxes = [stack.enter_context(self._start_box(variant)) for _ in range(count)]
             for box in boxes:
@@ -175,7 +174,7 @@ class PlayedAws(Proxy):
         old.close()
 
     def _variant(self, name: str) -> dict[str, Any]:
-        sagemaker = self._client("sagemaker")
+        sagemaker = self.client("sagemaker")
         config_name = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
         config = sagemaker.describe_endpoint_config(EndpointConfigName=config_name)
         return dict(config["ProductionVariants"][0])
@@ -183,7 +182,7 @@ class PlayedAws(Proxy):
     def _start_box(self, variant: Mapping[str, Any]) -> AbstractContextManager[RunningBox]:
         folder = self.folder / uuid.uuid4().hex
         folder.mkdir(parents=True)
-        described = self._client("sagemaker").describe_model(ModelName=variant["ModelName"])
+        described = self.client("sagemaker").describe_model(ModelName=variant["ModelName"])
         container = described["PrimaryContainer"]
         model = folder / "model" if (url := url_of(container)) else None
         if model:
@@ -193,7 +192,7 @@ class PlayedAws(Proxy):
 
     def _fetch(self, url: str, folder: Path) -> None:
         """Unpack an archive, or download all files below a prefix, readable for the user of a container."""
-        s3, parts = self._client("s3"), urlsplit(url)
+        s3, parts = self.client("s3"), urlsplit(url)
         bucket, key = parts.netloc, parts.path.lstrip("/")
         folder.mkdir()
         if url.endswith("/"):
@@ -213,7 +212,7 @@ class PlayedAws(Proxy):
 
     def _send_log(self, name: str, log: str) -> None:
         """Write the lines to the endpoint's log group, each start into a stream of its own."""
-        logs, group = self._client("logs"), f"/aws/sagemaker/Endpoints/{name}"
+        logs, group = self.client("logs"), f"/aws/sagemaker/Endpoints/{name}"
         stream = {"logGroupName": group, "logStreamName": f"AllTraffic/i-{uuid.uuid4().hex[:17]}"}
         if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
             logs.create_log_group(logGroupName=group)
@@ -223,14 +222,11 @@ class PlayedAws(Proxy):
         if events:
             logs.put_log_events(**stream, logEvents=events)
 
-    def _client(self, service: str) -> Any:
-        return aws_client(service, f"http://{self.moto}")
-
 
 @contextmanager
 def played_aws(folder: Path) -> Iterator[PlayedAws]:
     """Run such an AWS; the boxes stop with the block."""
-    with fake_aws() as moto, running_proxy(PlayedAws(moto, folder=folder)) as aws:
+    with running_proxy(PlayedAws(folder=folder)) as aws:
         try:
             yield aws
         finally:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from s3transfer.manager import TransferManager
+from werkzeug import Response
 
-from tests.support.aws_proxy import Response
+from tests.support.aws_proxy import json_response
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import file_upload, gpu_hosts
 from trireme_tools.deploy.model_data import url_of
@@ -47,7 +48,7 @@ def test_a_folder_becomes_an_endpoint_once_and_its_answers_are_compared(cloud: F
 
 def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: FakeAccount) -> None:
     wrong = json.dumps({"result": {"label": "dog", "score": 0.75}}).encode()
-    cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(200, {"Content-Type": "application/json"}, wrong)
+    cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(wrong, content_type="application/json")
     done = cloud.deploy()
     assert done.code == 1 and "result['label']" in done.out
     assert cloud.list_resources()["endpoints"] == ["ships"]
@@ -146,8 +147,9 @@ def test_a_client_is_compared_by_its_own_name_and_only_if_its_model_is_served(
     monkeypatch.setenv("TRIREME_CLIENTS", str(code))
     message = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
     body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": message}
-    headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
-    cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(424, headers, json.dumps(body).encode())
+    cloud.proxy.fixed_responses["InvokeEndpoint"] = json_response(
+        body, 424, **{"x-amzn-ErrorType": "ModelError"}
+    )
     done = cloud.deployed(data=url_of(cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]))
     assert done.equal == set()
 

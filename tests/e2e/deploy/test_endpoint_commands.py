@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -68,6 +69,16 @@ def test_alarms_watch_the_boxs_metrics_and_are_deleted_with_the_endpoint(cloud: 
     }
     cloud.succeed("delete", "ships", "--yes")
     assert not any(cloud.list_resources().values())
+
+
+def test_the_policies_of_a_deployed_endpoint_need_no_options(cloud: FakeAccount) -> None:
+    cloud.deployed()
+    model = cloud.proxy.bodies["CreateModel"]
+    role = json.loads(cloud.succeed("iam", "ships").out)["role"]
+    assert role["arn"] == model["ExecutionRoleArn"]
+    (read_models,) = (each for each in role["policy"]["Statement"] if each["Sid"] == "ReadModels")
+    assert url_of(model["PrimaryContainer"]).removeprefix("s3://") in read_models["Resource"]
+    assert cloud.sm("iam", "dogs").code == 1
 
 
 def test_logs_prints_the_last_lines(cloud: FakeAccount) -> None:

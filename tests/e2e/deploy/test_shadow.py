@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.aws import REGION
-from tests.support.deploy_account import ACCOUNT, IMAGE, FakeAccount, write_repository
+from tests.support.aws_proxy import ACCOUNT
+from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy.model_data import url_of
 
 REPOSITORY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from sm.settings import HERE
 from tests.integration.templates.linting import cfn_lint
-from tests.support.aws import aws_client, fake_aws
 from tests.support.sm_command import RunSm
 from tests.support.snapshots import changes, check_snapshot
 
@@ -133,23 +131,3 @@ def test_the_deployer_may_make_every_call_that_sm_deploy_makes(sm: RunSm) -> Non
 def test_a_missing_or_invalid_option_is_named(sm: RunSm, options: str, named: str) -> None:
     command = sm("iam", "cats", *options.split())
     assert (command.status, command.out, named in command.err) == (1, "", True)
-
-
-def test_a_deployed_endpoint_needs_no_options(sm: RunSm, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = {"InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
-    with fake_aws() as address, closing(aws_client("sagemaker", f"http://{address}")) as client:
-        client.create_model(
-            ModelName="m",
-            PrimaryContainer={"Image": IMAGE, "ModelDataUrl": DATA, "Mode": "SingleModel"},
-            ExecutionRoleArn="arn:aws:iam::123456789012:role/mine",
-        )
-        variant = {"VariantName": "all", "ModelName": "m", **host}
-        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
-        tags = [{"Key": "trireme:deployment", "Value": "cats"}]
-        client.create_endpoint(EndpointName="cats", EndpointConfigName="c", Tags=tags)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
-        role = print_policies(sm, "", "cats")["role"]
-        assert sm("iam", "dogs").status == 1
-    assert role["arn"] == "arn:aws:iam::123456789012:role/mine"
-    (read_models,) = (each for each in role["policy"]["Statement"] if each["Sid"] == "ReadModels")
-    assert read_models["Resource"].endswith("models/cats/model.tar.gz")
