@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.box.tensor_clients import SOURCES
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import box, cat, demo
@@ -23,6 +22,38 @@ from tests.support.task_models import (
 from tests.support.tritons import MODELS, Model
 
 __all__ = ["box", "cat", "demo"]
+
+
+#: Clients of pictures and of tensors: the model's input is x, FP32 [-1, -1], and its output y.
+SOURCES = {
+    "shape.py": """
+import time
+
+from sm.client import Client, ImagePayload
+
+
+class Shape(Client):
+    payload = ImagePayload
+
+    def inference(self, image):
+        shape = image.pixels.shape
+        time.sleep(0.3)
+        return shape
+""",
+    "plain.py": """
+from sm.client import TensorClient, TensorPayload
+
+
+class Plain(TensorClient):
+    model, payload = "echo", TensorPayload
+
+    def preprocess(self, payload):
+        return {"x": payload.array}
+
+    def postprocess(self, outputs, payload):
+        return outputs["y"]
+""",
+}
 
 
 @pytest.fixture

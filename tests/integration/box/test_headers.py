@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from tests.support.aws import runtime_client
 from tests.support.boxes import RunningBox
 from tests.support.raw_http import exchange
 
@@ -35,17 +34,6 @@ def test_a_client_can_set_the_responses_custom_attributes(box: RunningBox) -> No
         response = box.invoke("probe", {"attributes": attributes})
         assert (response.status_code, response.json()["code"]) == (500, "client_failed")
         assert {"Set-Cookie", ATTRIBUTES}.isdisjoint(response.headers)
-
-
-def test_a_real_boto3_client_sends_and_gets_custom_attributes(box: RunningBox) -> None:
-    response = runtime_client(box.url).invoke_endpoint(
-        EndpointName="any",
-        ContentType="application/json",
-        CustomAttributes="modelname=probe",
-        Body=b'{"payload":{"attributes":"a=b"}}',
-    )
-    assert response["CustomAttributes"] == "a=b"
-    assert response["InvokedProductionVariant"] == "AllTraffic"
 
 
 def test_a_repeated_header_reaches_the_client_as_one_with_both_values(box: RunningBox) -> None:

@@ -335,28 +335,6 @@ def test_every_response_has_one_request_id(nginx: Front) -> None:
         assert re.fullmatch("[0-9a-f]{32}", new_id)
 
 
-CLOSE = b"Host: a\r\nConnection: close\r\n\r\n"
-NGINX_ERRORS = (
-    (b"nonsense\r\n\r\n", 400, "bad_input"),
-    (b"GET / HTTP/1.1\r\n\r\n", 400, "bad_input"),
-    (b"POST /invocations HTTP/1.1\r\nContent-Length: -5\r\n" + CLOSE, 400, "bad_input"),
-    (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n" + CLOSE, 414, "bad_input"),
-    (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n" + CLOSE, 431, "bad_input"),
-    (b"TRACE / HTTP/1.1\r\n" + CLOSE, 405, "method_not_allowed"),
-    (b"GET /../../etc/passwd HTTP/1.1\r\n" + CLOSE, 400, "bad_input"),
-    (b"GET /.error HTTP/1.1\r\n" + CLOSE, 404, "not_found"),
-)
-
-
-def test_an_error_of_nginx_itself_is_json(nginx: Front) -> None:
-    for request, status, code in NGINX_ERRORS:
-        head, _, body = nginx.send(request).partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 %d " % status), request[:60]
-        error = json.loads(body)
-        assert error["code"] == code
-        assert f"X-Request-Id: {error['request_id']}".encode() in head.splitlines()
-
-
 def test_before_a_stop_nginx_asks_callers_to_close_their_connections(nginx: Front) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
     for expected in ("keep-alive", "close"):

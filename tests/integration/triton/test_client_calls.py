@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 from flask.testing import FlaskClient
+from numpy.typing import NDArray
 
-from sm.client import Client, Payload, TensorClient, Tensors
-from sm.errors import ClientFailed
+from sm.client import Client, Payload, TensorClient, TensorPayload, Tensors
+from sm.errors import ClientFailed, WrongTensor
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.plugins.checks import check
@@ -24,6 +25,7 @@ from sm.triton.transport import Transport
 from tests.support.tritons import CreateRouter, TritonProcess
 
 ClientT = TypeVar("ClientT", bound=Client)
+Given = Callable[[NDArray[Any]], Tensors]
 #: Of the model ``echo``.
 MAX_ROWS = 8
 
@@ -76,6 +78,25 @@ class Forgetful(Doubling):
         return None  # type: ignore[return-value]
 
 
+class Giving(TensorClient):
+    """Gives the model what ``given`` makes of the caller's tensor."""
+
+    payload, model = TensorPayload, "echo"
+
+    def __init__(self, transport: Transport, given: Given, asked: str = "y") -> None:
+        super().__init__(transport, Path(), Path())
+        self.name, self.given, self.asked = "giving", given, asked
+
+    def preprocess(self, payload: TensorPayload) -> Tensors:
+        return self.given(payload.array)
+
+    def wanted(self, payload: TensorPayload) -> Sequence[str]:
+        return (self.asked,)
+
+    def postprocess(self, outputs: Tensors, payload: TensorPayload) -> object:
+        return outputs["y"].tolist()
+
+
 def make(kind: type[ClientT], transport: Transport) -> ClientT:
     client = kind(transport, Path(), Path())
     client.name = kind.__name__.lower()
@@ -105,6 +126,43 @@ def test_inputs_that_no_call_can_have_are_the_clients_fault(
 ) -> None:
     with pytest.raises(ClientFailed):
         run(make(kind, transport), **payload)
+
+
+FLOATS = np.zeros(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        (lambda x: {"wrong": x}, "y"),
+        (lambda x: {"x": x, "more": x}, "y"),
+        (lambda _: {}, "y"),
+        (lambda x: {"x": x.astype(np.float64)}, "y"),
+        (lambda x: {"x": x.astype(complex)}, "y"),
+        (lambda x: {"x": x}, "wrong"),
+    ],
+    ids=["name", "one too many", "none", "wrong cast", "no datatype", "output"],
+)
+def test_a_wrong_tensor_of_a_client_is_the_clients_fault(
+    transport: Transport, given: Given, asked: str
+) -> None:
+    with pytest.raises(ClientFailed):
+        run(Giving(transport, given, asked), tensor=FLOATS)
+
+
+def test_a_wrong_tensor_of_a_caller_is_the_callers_fault(transport: Transport) -> None:
+    plain, cast = (
+        Giving(transport, given) for given in (lambda x: {"x": x}, lambda x: {"x": x.astype(np.float32)})
+    )
+    assert run(plain, tensor=FLOATS) == [0, 0, 0]
+    for client, tensor in (
+        (plain, np.zeros(3, np.int64)),
+        (plain, FLOATS[:, None]),
+        (cast, FLOATS[:, None]),
+        (cast, [[[1]]]),
+    ):
+        with pytest.raises(WrongTensor):
+            run(client, tensor=tensor)
 
 
 def router(client: Client, triton: TritonProcess, create_router: CreateRouter) -> FlaskClient:
