@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import requests
 
@@ -185,31 +182,6 @@ def test_the_script_answers_dispatch_requests_by_name_too(endpoint: MultiModelEn
     assert response.json() == {"modelname": "four", "result": {"predictions": [-3], "accept": JSON}}
     results = endpoint.box.invoke("four", [{"inputs": [1]}, {"inputs": "raise"}]).json()["result"]
     assert (results[0]["predictions"], results[1]["code"]) == ([-3], "client_failed")
-
-
-def npy_bytes(value: object) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(value))
-    return stream.getvalue()
-
-
-#: How an array is written in each form, and how an answer is read.
-FORMS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
-    JSON: (b"[[1, 2], [3, 4]]", json.loads),
-    "application/jsonlines": (b"[1, 2]\n[3, 4]\n", lambda body: list(map(json.loads, body.splitlines()))),
-    "text/csv": (b"1,2\n3,4\n", lambda body: np.genfromtxt(io.BytesIO(body), delimiter=",").tolist()),
-    "application/x-npy": (npy_bytes([[1, 2], [3, 4]]), lambda body: np.load(io.BytesIO(body)).tolist()),
-}
-
-
-@pytest.mark.parametrize("accept", FORMS)
-@pytest.mark.parametrize("content_type", FORMS)
-def test_without_own_codecs_json_csv_and_npy_are_read_and_written(
-    endpoint: MultiModelEndpoint, content_type: str, accept: str
-) -> None:
-    response = send(endpoint, "defaults", FORMS[content_type][0], content_type, Accept=accept)
-    assert response.headers["Content-Type"].partition(";")[0] == accept
-    assert FORMS[accept][1](response.content) == [[2, 4], [6, 8]]
 
 
 def test_the_script_gets_json_that_looks_like_v2_or_dispatch(endpoint: MultiModelEndpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from contextlib import nullcontext
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from sm.errors import StartError
-from sm.http.messages import CSV, JSON
+from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,
@@ -54,6 +55,16 @@ def test_each_function_may_take_the_context() -> None:
         "    return ' '.join(prediction)\n"
     )
     assert answer_of_script(text) == (b"k=v model /opt/ml/model", "text/plain")
+
+
+@pytest.mark.parametrize(("accept", "body"), [(CSV, b"2\n4\n"), (JSON, b"[2, 4]"), (JSON_LINES, b"2\n4")])
+def test_without_own_codecs_the_body_and_the_answer_have_the_types_of_the_headers(
+    accept: str, body: bytes
+) -> None:
+    functions = ScriptFunctions(script_module("def model_fn(folder): return lambda data: data * 2\n"))
+    model, sent = functions.load(context()), io.BytesIO()
+    np.save(sent, np.array([1, 2]))
+    assert functions.answer(model, sent.getvalue(), NPY, accept, context()) == (body, accept)
 
 
 OUTPUTS = {
