@@ -71,6 +71,7 @@ SHARED = {
     "deploy": ("e2e/deploy",),
     "demo box": (
         *(f"integration/box/{name}" for name in ("answers", "many_records", "page_code", "pages", "readme")),
+        "integration/invoke/invoke",
         *(f"integration/server/{name}" for name in ("selftest", "thread_worker")),
     ),
     "gateway": ("integration/gateway",),

@@ -8,7 +8,7 @@ import pytest
 
 from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox
 from trireme_tools.prepare.demo import prepare
 
 
@@ -22,8 +22,9 @@ def demo() -> Path:
 
 @pytest.fixture
 def box(boxes: Boxes, demo: Path) -> RunningBox:
-    """A box with the demo models and the test clients."""
-    return boxes(demo, ("box",))
+    """A box with the demo models, the test clients, and one that streams."""
+    words = (CLIENT_FOLDERS / "streaming" / "words" / "client.py").read_text()
+    return boxes(demo, ("box", {"words/client.py": words}))
 
 
 @pytest.fixture(scope="session")

@@ -12,23 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageChops
 
-from sm.settings import HERE, Settings
-from tests.support.box_fixture import Boxes
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox
+from sm.settings import HERE
+from tests.support.boxes import RunningBox
+from tests.support.demo_box import box, demo
 from tests.support.sm_command import CommandResult, RunSm
 from trireme_tools.invoke.result_picture import CLASS_HEIGHT
-from trireme_tools.prepare.demo import prepare
+
+__all__ = ["box", "demo"]
 
 CAT = HERE / "clients" / "resnet" / "sample" / "cat.png"
-
-
-@pytest.fixture
-def box(boxes: Boxes) -> RunningBox:
-    """A box with the demo's models and the streaming client ``words``."""
-    settings = Settings.read({})
-    prepare(settings)
-    words = (CLIENT_FOLDERS / "streaming" / "words" / "client.py").read_text()
-    return boxes(settings.cache / "repository" / "cpu", ({"words/client.py": words},))
 
 
 @pytest.fixture(params=["url", "endpoint"])

@@ -37,7 +37,7 @@ def test_served_models_that_were_not_tested_are_listed(box: RunningBox, tmp_path
     completed = run_sm_test("--url", box.url, folder=tmp_path, TRIREME_CLIENTS=str(tmp_path))
     assert completed.returncode == 0, completed.stdout + completed.stderr
     rows = [line.split()[:2] for line in completed.stdout.splitlines()]
-    others = [[name, "-"] for name in ("bert_base", "fragile", "slow", "yolov5")]
+    others = [[name, "-"] for name in ("bert_base", "fragile", "slow", "words", "yolov5")]
     assert rows == [["resnet", "equal"], *others]
 
 
