@@ -12,9 +12,7 @@ from sm.run_state import Box
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.sm_command import RunSm, sm
-
-__all__ = ["sm"]
+from tests.support.sm_command import RunSm
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:

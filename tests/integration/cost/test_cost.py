@@ -12,10 +12,8 @@ import pytest
 
 from sm.errors import CommandError
 from tests.support.http_server import server_with_fixed_response
-from tests.support.sm_command import RunSm, sm
+from tests.support.sm_command import RunSm
 from trireme_tools.cost.prices import FILE, dated_prices
-
-__all__ = ["sm"]
 
 PLAN: dict[str, Any] = {
     "regions": ["us-east-1"],

@@ -25,10 +25,10 @@ from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port
 from tests.support.demo_box import demo
 from tests.support.other_triton import OTHER_TRITON
-from tests.support.sm_command import RunSm, sm
+from tests.support.sm_command import RunSm
 from trireme_tools import logs
 
-__all__ = ["demo", "sm"]
+__all__ = ["demo"]
 NAMES = {"fine", "refused", "unknown", "nginx-refused"}
 PROBE_BODY = b'{"modelname":"probe","payload":{"numbers":[1]}}'
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout
-from tests.support.sm_command import RunSm, sm
+from tests.support.sm_command import RunSm
 from tests.support.snapshots import check_snapshot
 
-__all__ = ["checkout", "cloud", "proxy", "sm"]
+__all__ = ["checkout", "cloud", "proxy"]
 
 #: The dimensions of an endpoint's metrics.
 VARIANT = {"EndpointName": "ships", "VariantName": "AllTraffic"}
