@@ -1,9 +1,8 @@
-"""A plan's arguments for SageMaker: where the models are, the defaults of a variant, its alarms."""
+"""A plan's arguments for SageMaker: where the models are, how long a start may take, its alarms."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,8 @@ from sm.control.embedded_metrics import METRICS
 from sm.settings import EMF_NAMESPACE, Settings
 from trireme_tools.deploy import deploy_arguments, model_data
 from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms
-from trireme_tools.deploy.deployment_plan import Plan, Serverless
-from trireme_tools.deploy.model_data import ModelData
 
 ARCHIVE, PREFIX = "s3://ours/ships/model.tar.gz", "s3://ours/ships/"
-ROLE = "arn:aws:iam::123456789012:role/serving"
 
 
 def test_a_shadow_with_files_has_no_archive_of_production() -> None:
@@ -23,21 +19,6 @@ def test_a_shadow_with_files_has_no_archive_of_production() -> None:
     replaced = model_data.replace(container, PREFIX)
     assert "ModelDataUrl" not in replaced and model_data.url_of(replaced) == PREFIX
     assert replaced["Environment"] == {"A": "1"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "routes"),
-    [
-        ({}, True),
-        ({"output": "s3://o"}, False),
-        ({"mme": True}, False),
-        ({"serverless": Serverless(2048, 5)}, False),
-    ],
-)
-def test_requests_go_to_the_instance_with_the_fewest(fields: dict[str, Any], routes: bool) -> None:
-    configuration = Plan("ships", "image", ModelData(ARCHIVE), ROLE, **fields).configuration()
-    routing = {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"} if routes else None
-    assert configuration["ProductionVariants"][0].get("RoutingConfig") == routing
 
 
 @pytest.mark.parametrize(
