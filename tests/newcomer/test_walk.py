@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -19,17 +18,10 @@ import pytest
 from sm.commands.golden import differences
 from sm.settings import HERE
 from tests.support.boxes import free_port, wait_until
-from tests.support.pages import run_commands
+from tests.support.pages import README, code_block, curl_commands, run_commands
 
 SET_UP_TIMEOUT_S = 600
-README = (HERE / "README.md").read_text()
-*REQUESTS, HELLO_REQUEST = sorted(
-    re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M), key=lambda request: "hello" in request
-)
-
-
-def code_block(language: str, words: str) -> str:
-    return str(next(text for text in re.findall(rf"```{language}\n(.*?)```", README, re.S) if words in text))
+*REQUESTS, HELLO_REQUEST = sorted(curl_commands(README), key=lambda request: "hello" in request)
 
 
 @contextmanager
@@ -76,9 +68,9 @@ def test_make_serve_answers_the_readmes_requests_and_serves_its_client_at_the_ne
     with serving(clone, environment) as port:
         answers = [answer for each in REQUESTS for answer in run_commands(each, clone, port, environment)]
     assert [answer["modelname"] for answer in answers][:4] == ["resnet", "yolov5", "bert_base", "resnet"]
-    assert list(differences(answers[3], json.loads(code_block("json", '"result"')))) == []
+    assert list(differences(answers[3], json.loads(code_block(README, "json", '"result"')))) == []
     (clone / "clients" / "hello").mkdir()
-    (clone / "clients" / "hello" / "client.py").write_text(code_block("python", "class Hello"))
+    (clone / "clients" / "hello" / "client.py").write_text(code_block(README, "python", "class Hello"))
     with serving(clone, environment) as port:
         (answer,) = run_commands(HELLO_REQUEST, clone, port, environment)
     assert answer["modelname"] == "hello" and answer["result"]["cat"] > 0.5

@@ -13,10 +13,24 @@ from typing import Any
 
 from sm.settings import HERE
 
+#: As a page of ``docs``.
+README = "../README.md"
+
 
 def code_blocks(page: str, language: str = "sh") -> list[str]:
     """Return the code blocks of one language in a page of ``docs``, in order."""
     return re.findall(rf"```{language}\n(.*?)```", (HERE / "docs" / page).read_text(), re.S)
+
+
+def code_block(page: str, language: str, words: str) -> str:
+    """Return the only code block of a page that contains ``words``."""
+    (found,) = [block for block in code_blocks(page, language) if words in block]
+    return found
+
+
+def curl_commands(page: str) -> list[str]:
+    """Return the curl commands of a page, each with the lines that it goes on in."""
+    return re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", (HERE / "docs" / page).read_text(), re.M)
 
 
 def run_commands(

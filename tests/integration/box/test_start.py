@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 import signal
@@ -25,6 +24,7 @@ from tests.support.box_fixture import Boxes, write_models
 from tests.support.boxes import RunningBox, descendants, memory_field, wait_until
 from tests.support.memory import proportional_bytes
 from tests.support.model_archives import chain_config, multiplying_model
+from tests.support.pages import README, code_block
 from tests.support.sm_command import run_sm
 from tests.support.tritons import ECHO_REQUEST
 
@@ -35,12 +35,6 @@ MAX_MEMORY = 3 * 2**30
 WITH_READ_ONLY_ROOT = (
     "unshare -rm sh -c 'mount --bind /tmp /tmp && mount -o remount,bind,ro / && exec \"$@\"' sh"
 )
-
-
-def client_of_the_readme() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.S)
-    (code,) = [block for block in blocks if "class Hello" in block]
-    return str(code)
 
 
 def is_read_only_possible() -> bool:
@@ -69,7 +63,7 @@ def box(
         (repository / folder / "notes.txt").write_text("notes")
     with boxes.own(
         repository,
-        ({"hello/client.py": client_of_the_readme()},),
+        ({"hello/client.py": code_block(README, "python", "class Hello")},),
         command_prefix=WITH_READ_ONLY_ROOT if is_read_only_possible() else "",
         ready_within_s=0,
         SAGEMAKER_MODEL_SERVER_WORKERS="1",

@@ -17,7 +17,7 @@ from sm.build.graph_runner import session
 from sm.commands.golden import differences
 from sm.settings import HERE
 from tests.support.boxes import free_port
-from tests.support.pages import code_blocks, run_commands
+from tests.support.pages import code_block, code_blocks, run_commands
 from tests.support.toolkit_libraries import EXPORT
 
 PAGE = "clients/recipes.md"
@@ -64,8 +64,7 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
 
 @pytest.mark.exhaustive
 def test_a_checkpoint_of_hugging_face_is_built_as_the_page_says(tmp_path: Path) -> None:
-    block = next(block for block in code_blocks(PAGE, "text") if "./my-checkpoint" in block)
-    install, *commands = block.splitlines()
+    install, *commands = code_block(PAGE, "text", "./my-checkpoint").splitlines()
     packages = {line.partition("==")[0] for line in EXPORT.requirements_text.splitlines()}
     assert set(install.removeprefix("pip install ").split()) == packages
     (tmp_path / "make.py").write_text(MAKE_CHECKPOINT)
