@@ -22,6 +22,8 @@ from tests.support.http_server import serving
 FOLDER = HERE / "tests" / "contract"
 PAGE = HERE / "docs" / "inside" / "contract.md"
 TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+#: Pages that name tests, or their files and folders.
+PAGES = (PAGE, HERE / "tests/integration/reference/README.md", HERE / "docs/run/security.md")
 
 
 def minimal_container(request: Request) -> Response:
@@ -96,14 +98,14 @@ def test_every_row_is_held_by_tests_or_says_that_it_is_open() -> None:
             assert TEST_REFERENCE.search(row[1]) or row[1] == "**open**", f"{title}: {row[0]}"
 
 
-@pytest.mark.parametrize("page", [PAGE, HERE / "tests" / "integration" / "reference" / "README.md"])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
-    named = TEST_REFERENCE.findall(page.read_text())
+    named = re.findall(r"`((?:contract|e2e|integration|unit)/[\w/.]+)(?:::(test_\w+))?`", page.read_text())
     assert named
-    missing = [
-        f"{file}::{test}" for file, test in named if f"def {test}(" not in (HERE / "tests" / file).read_text()
-    ]
-    assert missing == []
+    for place, test in named:
+        path = HERE / "tests" / place
+        assert path.exists(), place
+        assert not test or f"def {test}(" in path.read_text(), f"{place}::{test}"
 
 
 def test_every_variable_of_the_platform_has_a_row() -> None:

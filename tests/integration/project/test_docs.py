@@ -99,13 +99,6 @@ def test_every_relative_link_of_a_page_has_a_target() -> None:
             assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_answer_to_a_security_team_names_tests_that_exist() -> None:
-    page = (DOCS / "run/security.md").read_text().partition("## The usual questions")[2]
-    named = re.findall(r"`((?:unit|integration|e2e)/[^`]+)`", page)
-    assert named
-    assert [path for path in named if not (HERE / "tests" / path).exists()] == []
-
-
 def test_every_tracked_picture_and_weight_is_in_the_notice() -> None:
     notice = (HERE / "NOTICE").read_text()
     for file in tracked_files("*.png", "*.jpg", "*.jpeg", "*.webp", "*.npz"):
