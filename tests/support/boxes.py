@@ -293,6 +293,17 @@ def command_line(pid: int) -> str:
     return ""
 
 
+def processes_with(text: str) -> list[str]:
+    """Return the command lines of the processes that have ``text`` there or in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = command_line(int(path.name))
+            if line and text.encode() in line.encode() + (path / "environ").read_bytes():
+                found.append(line)
+    return found
+
+
 def memory_field(pid: int, name: str, file: str = "smaps_rollup") -> int:
     """Return a field of ``/proc/PID/smaps_rollup``, such as ``Pss:``, or of another file, in bytes."""
     lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()

@@ -24,7 +24,7 @@ SOURCES = ({source!r},)
 
 def build(sources, out):
     with zipfile.ZipFile(sources["tiny"]) as wheel:
-        added = float(wheel.read("tiny/data.bin")[:1])
+        added = float(wheel.read("tiny.py")[:1])
     tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4])
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "one"], ["y"])], "tiny", [tensor("x")], [tensor("y")],
@@ -77,7 +77,7 @@ def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list
 
 @pytest.fixture
 def tiny(registry: FakeRegistry) -> Source:
-    """A published wheel whose data file has two megabytes and begins with ``1``."""
+    """A published wheel whose module has two megabytes and begins with ``1``."""
     return registry.publish("pypi", "tiny", b"1" + bytes(2_000_000))
 
 

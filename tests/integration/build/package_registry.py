@@ -10,7 +10,6 @@ import json
 import os
 import tarfile
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -18,25 +17,10 @@ from typing import Any, Literal
 from werkzeug import Request, Response
 
 from tests.support.http_server import serving
+from tests.support.wheels import wheel
 from trireme_tools.prepare.packages import Source
 
 VERSION = "1.0.0"
-
-
-def wheel(name: str, content: bytes) -> bytes:
-    """A pure Python wheel whose one data file is ``content``."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        information = f"{name}-{VERSION}.dist-info"
-        members = {
-            f"{name}/data.bin": content,
-            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n".encode(),
-            f"{information}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        for path, member in members.items():
-            archive.writestr(path, member)
-        archive.writestr(f"{information}/RECORD", "".join(f"{path},,\n" for path in members))
-    return stream.getvalue()
 
 
 def tarball(name: str, content: bytes) -> bytes:
@@ -67,7 +51,7 @@ class FakeRegistry:
         self, kind: Literal["npm", "pypi"], name: str, content: bytes, licence: str = "MIT"
     ) -> Source:
         """Publish a package, and return the source from which to fetch it."""
-        package = tarball(name, content) if kind == "npm" else wheel(name, content)
+        package = tarball(name, content) if kind == "npm" else wheel(name, VERSION, content.decode())
         self.packages[kind, name] = package
         digest = hashlib.sha256(package).hexdigest()
         return Source(kind, name, VERSION, digest, len(package), licence, "a package of the tests")

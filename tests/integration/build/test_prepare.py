@@ -22,7 +22,7 @@ from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.integration.build.package_registry import FakeRegistry
-from tests.support.boxes import wait_until
+from tests.support.boxes import processes_with, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
@@ -75,17 +75,6 @@ def start_prepare(cache_folder: Path, models: Path, registry: FakeRegistry) -> s
         text=True,
         start_new_session=True,
     )
-
-
-def processes_using(cache_folder: Path) -> list[str]:
-    """Command lines of the processes that name the cache."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return [line for line in lines if str(cache_folder) in line]
 
 
 def output_for_zeros(repository: Path) -> list[list[float]]:
@@ -150,11 +139,11 @@ def test_after_an_end_during_the_download_no_process_is_left_and_the_next_run_su
     registry.resume_downloads.clear()
     process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
-    wait_until(lambda: len(processes_using(cache_folder)) >= 2, description="the download's process")
+    wait_until(lambda: len(processes_with(str(cache_folder))) >= 2, description="the download's process")
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode != 0
-    wait_until(lambda: processes_using(cache_folder) == [], description="the end of every process")
+    wait_until(lambda: processes_with(str(cache_folder)) == [], description="the end of every process")
     assert not (cache_folder / "downloads").exists()
     registry.resume_downloads.set()
     assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
@@ -202,7 +191,7 @@ def test_a_full_disk_is_one_sentence(
     [
         ("def build", "def bild"),
         ("import zipfile", "import zipfile, no_such_module"),
-        ("tiny/data.bin", "tiny/none.bin"),
+        ("tiny.py", "none.py"),
         ('"model.onnx"', '"other.onnx"'),
         ('["b", 4]', '["b", 5]'),
     ],
