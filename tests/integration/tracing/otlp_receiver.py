@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,10 +131,3 @@ def running_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     with serving(receiver.respond) as receiver.url:
         yield receiver
-
-
-@contextmanager
-def stalled_collector() -> Iterator[int]:
-    """Open a port that accepts connections and never reads from them, and yield its number."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        yield int(listener.getsockname()[1])

@@ -20,7 +20,6 @@ from tests.integration.tracing.otlp_receiver import (
     ReceivedSpan,
     Receiver,
     running_receiver,
-    stalled_collector,
 )
 from tests.support.box_fixture import Boxes, write_models
 from tests.support.boxes import RunningBox, wait_until
@@ -281,35 +280,6 @@ def test_the_log_names_the_trace_and_no_trace_has_a_payload(box: RunningBox, rec
         assert [json.loads(line)["model"] for line in lines]
     receiver.trace(trace_id, 5)
     assert not [body for body in receiver.bodies if SECRET.encode() in body]
-
-
-@pytest.mark.exhaustive
-def test_a_collector_that_never_responds_delays_no_request_and_no_stop(boxes: Boxes) -> None:
-    with (
-        stalled_collector() as port,
-        boxes.own(
-            ("echo",),
-            ("traced",),
-            SAGEMAKER_MODEL_SERVER_WORKERS="1",
-            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://user:{SECRET}@127.0.0.1:{port}",
-            OTEL_EXPORTER_OTLP_TIMEOUT="1",
-            OTEL_BSP_SCHEDULE_DELAY="10",
-            OTEL_BSP_MAX_QUEUE_SIZE="16",
-            OTEL_BSP_MAX_EXPORT_BATCH_SIZE="8",
-        ) as box,
-    ):
-        for _ in range(50):
-            assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
-        wait_until(lambda: warnings(box), description="a warning")
-        for _ in range(20):
-            assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
-        assert box.stop() == 0
-    assert warnings(box) == 1
-    assert SECRET not in box.log.read_text()
-
-
-def warnings(box: RunningBox) -> int:
-    return box.log.read_text().count("traces are not delivered")
 
 
 def test_last_spans_are_sent_at_the_stop_those_of_a_load_too(boxes: Boxes, aws: str, tmp_path: Path) -> None:

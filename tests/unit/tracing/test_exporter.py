@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import get_current_span
 
-from sm.tracing.exporter import Sampling, WatchedExporter
+from sm.tracing import exporter
+from sm.tracing.exporter import Sampling, Tracer, WatchedExporter
+from tests.support.boxes import wait_until
 
 PARENTS = [f"00-{'ab' * 16}-{'cd' * 8}-0{flag}" for flag in (1, 0)]
 RECORDED_PARENT = PARENTS[0]
@@ -65,29 +69,57 @@ def test_a_long_tracestate_is_dropped_but_the_trace_continues(sampling: Sampling
     assert (parent.trace_id, len(parent.trace_state)) == (int("ab" * 16, 16), 0)
 
 
-class RejectingCollector(SpanExporter):
-    """A collector that rejects all spans until ``result`` is changed."""
+class Collector(SpanExporter):
+    """A collector that answers with ``result``; one that stalls does so when its caller gives up."""
 
-    result = SpanExportResult.FAILURE
+    def __init__(self, stalls: bool = False) -> None:
+        self.result, self.calls = SpanExportResult.FAILURE, 0
+        self.is_given_up = threading.Event()
+        if not stalls:
+            self.is_given_up.set()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.calls += 1
         logging.getLogger("opentelemetry.exporter").error("Failed to export: %s", "the collector is full")
+        self.is_given_up.wait(60)
         return self.result
 
+    def shutdown(self) -> None:
+        self.is_given_up.set()
 
-def test_a_rejecting_collector_is_logged_once_and_its_recovery_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+@pytest.fixture(autouse=True)
+def loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the library, which the exporter changes, are as before at the end of the test."""
     logger = logging.getLogger("opentelemetry")
-    for name in ("handlers", "propagate"):  # the exporter changes them
+    for name in ("handlers", "propagate"):
         monkeypatch.setattr(logger, name, getattr(logger, name))
-    collector = RejectingCollector()
-    exporter = WatchedExporter(collector, "http://collector/v1/traces")
+
+
+def test_a_rejecting_collector_is_logged_once_and_its_recovery_once(caplog: pytest.LogCaptureFixture) -> None:
+    collector = Collector()
+    watched = WatchedExporter(collector, "http://collector/v1/traces")
     with caplog.at_level("INFO"):
         for _ in range(100):
-            exporter.export([ReadableSpan("a span")])
+            watched.export([ReadableSpan("a span")])
         collector.result = SpanExportResult.SUCCESS
-        exporter.export([ReadableSpan("a span")])
+        watched.export([ReadableSpan("a span")])
     rejected, recovered = caplog.messages
     assert "http://collector/v1/traces" in rejected
     assert "100" in recovered
+
+
+def test_a_collector_that_stalls_delays_neither_requests_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector(stalls=True)
+    monkeypatch.setattr(exporter, "OTLPSpanExporter", lambda: collector)
+    monkeypatch.setattr(exporter, "FLUSH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)  # it can be set only once
+    for name, value in {"SCHEDULE_DELAY": "10", "MAX_EXPORT_BATCH_SIZE": "4", "MAX_QUEUE_SIZE": "8"}.items():
+        monkeypatch.setenv(f"OTEL_BSP_{name}", value)
+    tracer = Tracer({}, "a worker")
+    for _ in range(100):
+        tracer.spans.start_span("request", tracer.sampled({})).end()
+    wait_until(lambda: collector.calls)
+    assert not collector.is_given_up.is_set()
+    tracer.close()
+    assert collector.is_given_up.is_set()
