@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -186,12 +187,13 @@ def test_a_store_that_takes_its_time_delays_neither_callers_nor_the_stop_and_wha
     is_stored = threading.Event()
     capture = Capture(lambda *_: is_stored.wait(60), {}, models_of({}))
     capture.offer(*plain("m"))
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         flush = pool.submit(capture.flush)
         wait_until(lambda: not capture._events)
         capture.offer(*plain("m"))
-        capture.close()
-        assert (dropped("stop"), flush.done()) == (2, False)
+        end = pool.submit(capture.close)
+        futures.wait([end], 10)
+        assert (end.done(), flush.done(), dropped("stop")) == (True, False, 2)
         is_stored.set()
 
 
