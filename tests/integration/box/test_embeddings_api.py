@@ -20,7 +20,7 @@ from openai import OpenAI
 from tests.support.boxes import RunningBox
 from tests.support.pages import code_blocks, run_commands
 
-CALLERS, SECONDS = 16, 2.0
+CALLERS, SECONDS = 16, 4.0
 TEXTS = ["a man plays", "the guitar", "it rains today again"]
 VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
@@ -70,9 +70,6 @@ def test_a_model_of_the_task_needs_no_client_file(client: OpenAI) -> None:
     for vector, ids in zip(found, rows, strict=True):
         mean = np.mean([[number, number**2] for number in ids], axis=0)
         assert vector == pytest.approx(mean / np.linalg.norm(mean))
-    with pytest.raises(openai.BadRequestError) as caught:
-        vectors(client, [[2, 5], [2, 999]], "encoder")
-    assert caught.value.param == "input[1]"
 
 
 def test_the_list_of_models_has_the_clients_that_give_embeddings(client: OpenAI) -> None:
@@ -164,13 +161,11 @@ def calls(box: RunningBox, model: str) -> float:
     return box.metric("trireme_invocation_duration_seconds_count", model=model, stage="preprocess")
 
 
-def test_callers_share_calls_and_none_notices_that_triton_is_killed(
-    box: RunningBox,
-) -> None:
+def test_callers_share_calls_and_none_notices_that_triton_is_killed(box: RunningBox) -> None:
     before = calls(box, "sentences")
     with ThreadPoolExecutor(CALLERS) as pool:
-        answered = sum(pool.map(lambda caller: ask(box, caller, SECONDS), range(CALLERS)))
-        assert calls(box, "sentences") - before < answered / 1.5
-        answers = [pool.submit(ask, box, caller, 2 * SECONDS) for caller in range(CALLERS)]
+        answers = [pool.submit(ask, box, caller, SECONDS) for caller in range(CALLERS)]
         box.kill_and_wait_for_restart("triton")
-        assert all(answer.result() for answer in answers)
+        answered = [answer.result() for answer in answers]
+    assert all(answered)
+    assert calls(box, "sentences") - before < sum(answered) / 1.5
