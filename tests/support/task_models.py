@@ -133,6 +133,11 @@ def load_task(folder: Path, **options: Any) -> TensorClient:
     return client
 
 
+def ask(client: Client, **payload: Any) -> Any:
+    """Answer a record with these members."""
+    return client.inference(client.payload.model_validate(payload))
+
+
 def load_task_client(folder: Path, triton: InProcess, task: dict[str, Any]) -> Client:
     (folder / "task.json").write_text(json.dumps(task))
     return load_client(ClientSource(folder.name, folder / "task.json"), triton, folder.parent)

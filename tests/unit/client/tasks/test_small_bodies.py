@@ -18,12 +18,8 @@ from sm.client.tasks.text import MAX_CANDIDATES
 from sm.errors import TooLarge, WrongPayload
 from tests.support.memory import peak_of_process
 from tests.support.onnx_graphs import write_graph
-from tests.support.task_models import load_task, write_text_model
+from tests.support.task_models import ask, load_task, write_text_model
 from tests.unit.client.memory import MIB, measured
-
-
-def ask(client: TensorClient, **payload: Any) -> Any:
-    return client.inference(client.payload.model_validate(payload))
 
 
 def check_refused(client: TensorClient, field: str, **payload: Any) -> None:

@@ -18,7 +18,7 @@ from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 from sm.client.base import TensorClient
 from sm.client.tasks.sound import read_recording, resample
 from sm.errors import BadInput, StartError
-from tests.support.task_models import load_task, tones, write_sound_model
+from tests.support.task_models import ask, load_task, tones, write_sound_model
 
 SPEECH, SOUNDS = "automatic-speech-recognition", "audio-classification"
 
@@ -27,10 +27,6 @@ def recording(samples: NDArray[Any], rate: int = 16_000, format: str = "WAV", **
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=format, **options)
     return file.getvalue()
-
-
-def ask(client: TensorClient, **payload: Any) -> Any:
-    return client.inference(client.payload.model_validate(payload))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from sm.client.base import TensorClient
 from sm.client.tasks.tabular import DTYPES, Rows, reader_of
 from sm.errors import BadInput, StartError, WrongPayload
 from tests.support.onnx_graphs import write_graph
-from tests.support.task_models import load_task
+from tests.support.task_models import ask, load_task
 
 PEOPLE = """(int64[b,1] age, float[b,1] income) => (float[b,1] sum, int64[b,1] same) {
     years = Cast<to = 1>(age)
@@ -40,10 +40,6 @@ def load_matrix(folder: Path, **options: Any) -> TensorClient:
     return load_task(folder, task="tabular", **options)
 
 
-def ask(client: TensorClient, rows: Any) -> Any:
-    return client.inference(Rows.model_validate({"rows": rows}))
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -56,7 +52,7 @@ def ask(client: TensorClient, rows: Any) -> Any:
     ],
 )
 def test_rows_of_every_form_get_the_same_answer(people: TensorClient, rows: Any) -> None:
-    assert ask(people, rows) == [{"sum": 52031, "same": 31}, {"sum": 18064, "same": 64}]
+    assert ask(people, rows=rows) == [{"sum": 52031, "same": 31}, {"sum": 18064, "same": 64}]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +75,7 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(
     people: TensorClient, rows: Any, named: str
 ) -> None:
     with pytest.raises(WrongPayload, match=named):
-        ask(people, rows)
+        ask(people, rows=rows)
 
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=6)
@@ -143,7 +139,7 @@ def test_the_first_row_is_a_header_where_it_names_the_columns(
 
 
 def test_the_task_file_names_the_columns_of_one_input(tmp_path: Path) -> None:
-    assert ask(load_matrix(tmp_path / "people", columns=["a", "b"]), [{"b": 2, "a": 1}]) == [{"y": 21}]
+    assert ask(load_matrix(tmp_path / "people", columns=["a", "b"]), rows=[{"b": 2, "a": 1}]) == [{"y": 21}]
     with pytest.raises(StartError, match=r"task\.json"):
         load_matrix(tmp_path / "people", columns=["a", "b", "c"])
 

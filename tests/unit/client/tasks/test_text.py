@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from sm.client.base import TensorClient
 from sm.errors import StartError, WrongPayload
-from tests.support.task_models import TABLE, VECTOR, WORDS, load_task, write_text_model
+from tests.support.task_models import TABLE, VECTOR, WORDS, ask, load_task, write_text_model
 
 TEXT = "Ada lives in Paris."
 TOKENS = ["[CLS]", "ada", "lives", "in", "paris", ".", "[SEP]"]
 IDS = [WORDS.index(word) for word in TOKENS]
 HIDDEN = TABLE[IDS]
 MOODS = ("sad", "glad")
-
-
-def ask(client: TensorClient, **payload: Any) -> Any:
-    return client.inference(client.payload.model_validate(payload))
 
 
 def load_mood(folder: Path, **options: Any) -> Any:

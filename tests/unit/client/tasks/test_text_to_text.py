@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from sm.client.tensor_roles import UnsuitableModel
-from tests.support.task_models import load_translator, write_translator
+from tests.support.task_models import ask, load_translator, write_translator
 
 TEXT = "ada lives in paris"
-
-
-def ask(client: Any, text: str, **parameters: int) -> object:
-    return client.inference(client.payload.model_validate({"text": text, "parameters": parameters}))
 
 
 def stream(client: Any, text: str) -> list[object]:
@@ -23,9 +19,9 @@ def stream(client: Any, text: str) -> list[object]:
 
 def test_the_likeliest_tokens_are_generated_until_the_end_or_the_limit(tmp_path: Path) -> None:
     client = load_translator(write_translator(tmp_path / "german"))
-    assert ask(client, TEXT) == {"text": "ada wohnt in paris"}
-    assert ask(client, TEXT, max_tokens=2) == {"text": "ada wohnt"}
-    assert ask(client, "") == {"text": ""}
+    assert ask(client, text=TEXT) == {"text": "ada wohnt in paris"}
+    assert ask(client, text=TEXT, parameters={"max_tokens": 2}) == {"text": "ada wohnt"}
+    assert ask(client, text="") == {"text": ""}
     assert stream(client, TEXT) == ["ada", " wohnt", " in", " paris"]
 
 
