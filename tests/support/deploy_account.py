@@ -30,8 +30,6 @@ from trireme_tools.deploy.account import Account
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 GOLDEN_RESULT = {"label": "cat", "score": 0.75}
-#: boto3's session by the proxy's URL, shared by its tests. The first creates it, once its environment is set.
-SHARED_SESSIONS: dict[str, Any] = {}
 #: The code of repositories whose clients load, which takes a second in a process of their own.
 LOADABLE_CODE: set[tuple[object, ...]] = set()
 load_clients = client_loading.find_problems
@@ -52,6 +50,12 @@ def session_with_cached_clients() -> Any:
     session = aws.session()
     session.client = cache(session.client)
     return session
+
+
+@cache
+def shared_session(_url: str) -> Any:
+    """Return the session of a proxy's tests. The first creates it, once its environment is set."""
+    return session_with_cached_clients()
 
 
 @dataclass
@@ -232,10 +236,8 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    if proxy.url not in SHARED_SESSIONS:
-        SHARED_SESSIONS[proxy.url] = session_with_cached_clients()
     repository = write_repository(tmp_path / "repository")
-    made = FakeAccount(proxy, repository, env, SHARED_SESSIONS[proxy.url])
+    made = FakeAccount(proxy, repository, env, shared_session(proxy.url))
     made.client("ecr").create_repository(repositoryName="trireme")
     made.put_image("1")
     made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")

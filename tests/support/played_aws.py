@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import subprocess
@@ -27,12 +26,11 @@ import requests
 from botocore.exceptions import ClientError
 from werkzeug import Response
 
-from tests.support.aws import ENVIRONMENT, REGION, aws_client
+from tests.support.aws import ENVIRONMENT, REGION
 from tests.support.aws_proxy import Call, Proxy, add, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box
 from trireme_tools.deploy.model_data import url_of
 
-BUCKET = "team"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
 ROLE = "arn:aws:iam::123456789012:role/serving"
 HOP_BY_HOP = {"connection", "transfer-encoding"}
@@ -231,22 +229,6 @@ def played_aws(folder: Path) -> Iterator[PlayedAws]:
             yield aws
         finally:
             aws.close()
-
-
-class Account:
-    """The calls of a SageMaker customer, made with boto3."""
-
-    def __init__(self, url: str) -> None:
-        self.sagemaker, self.s3 = (aws_client(name, url) for name in ("sagemaker", "s3"))
-        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-
-    def upload(self, key: str, folder: Path) -> str:
-        """Upload a folder as ``model.tar.gz`` under ``key``, and return its S3 URL."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            archive.add(folder, ".")
-        self.s3.put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
-        return f"s3://{BUCKET}/{key}"
 
 
 def main() -> int:

@@ -29,8 +29,3 @@ def test_a_model_that_the_containers_user_may_not_read_is_named(image: str, tmp_
     (repository / "echo" / "config.pbtxt").chmod(0o600)
     message = failed_start(image, repository)
     assert message.startswith("/opt/ml/model/echo/config.pbtxt ") and "--user" in message
-
-
-def test_an_unknown_command_is_a_usage_error(image: str) -> None:
-    with running_container(image, None, arguments=("server",), wait_until_ready=False) as box:
-        assert box.wait_end() == 2

@@ -46,6 +46,13 @@ def test_a_folder_becomes_an_endpoint_once_and_its_answers_are_compared(cloud: F
     assert cloud.proxy.changes == [] and cloud.list_resources() == things
 
 
+def test_an_image_with_its_models_needs_no_model_data_and_aws_gets_none(cloud: FakeAccount) -> None:
+    cloud.succeed("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large")
+    container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]
+    assert container["Image"] == IMAGE and not {"ModelDataUrl", "ModelDataSource"} & container.keys()
+    assert cloud.list_resources()["archives"] == []
+
+
 def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: FakeAccount) -> None:
     wrong = json.dumps({"result": {"label": "dog", "score": 0.75}}).encode()
     cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(wrong, content_type="application/json")
@@ -163,13 +170,6 @@ def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(
     assert container["Mode"] == "MultiModel" and container["ModelDataUrl"].endswith("/")
 
 
-def test_a_serverless_endpoint_has_no_instances(cloud: FakeAccount) -> None:
-    cloud.deployed("--serverless", "2048:5")
-    (variant,) = cloud.created()["ProductionVariants"]
-    assert variant["ServerlessConfig"] == {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
-    assert "InstanceType" not in variant
-
-
 def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_instance(
     cloud: FakeAccount,
 ) -> None:
@@ -207,8 +207,6 @@ def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
 
 def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None:
     for words in (
-        ("--autoscale", "1:4"),
-        ("--autoscale", "0:4", "--target-invocations", "5"),
         ("--serverless", "2048:5", "--mme"),
         ("--serverless", "2000:5"),
         ("--serverless", "2048:5", "--model-data", "s3://ours/ships/"),
@@ -220,6 +218,5 @@ def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None
         ("--instance-type", "ml.p3.2xlarge", "--image", IMAGE.replace(":1", ":0.1.0-3f2c9a1b7d04")),
     ):
         assert cloud.deploy(*words).code in (1, 2), words
-    assert cloud.deploy(name="ships_1").code == 1
     assert cloud.sm("deploy", "ships").code == 1
     assert cloud.proxy.changes == []

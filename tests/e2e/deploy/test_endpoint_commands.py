@@ -56,17 +56,12 @@ def test_status_compares_production_and_its_shadow(cloud: FakeAccount, tmp_path:
 @pytest.mark.exhaustive
 def test_alarms_watch_the_boxs_metrics_and_are_deleted_with_the_endpoint(cloud: FakeAccount) -> None:
     cloud.deployed("--alarms", "2:750")
-    container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]
-    assert container["Environment"] == {"TRIREME_EMF": "on", "TRIREME_ENDPOINT_NAME": "ships"}
-    alarms = cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
-    thresholds = {alarm["AlarmName"]: alarm["Threshold"] for alarm in alarms}
-    assert thresholds == {"ships-error-rate": 2.0, "ships-p99": 750.0}
+    alarms = {"ships-error-rate", "ships-p99"}
+    assert {*cloud.list_resources()["alarms"]} == alarms
     # The numbers that CloudWatch reads from a line of the box's log.
     cloud.put_metrics("Trireme", {"Endpoint": "ships"}, Requests=321, Latency=12.5)
-    shown = cloud.succeed("status", "ships").out
-    assert {*thresholds} <= {word.rstrip(":") for word in shown.split()} and {"321", "12.5"} <= {
-        *shown.split()
-    }
+    shown = {word.rstrip(":") for word in cloud.succeed("status", "ships").out.split()}
+    assert alarms | {"321", "12.5"} <= shown
     cloud.succeed("delete", "ships", "--yes")
     assert not any(cloud.list_resources().values())
 
@@ -79,6 +74,26 @@ def test_the_policies_of_a_deployed_endpoint_need_no_options(cloud: FakeAccount)
     (read_models,) = (each for each in role["policy"]["Statement"] if each["Sid"] == "ReadModels")
     assert url_of(model["PrimaryContainer"]).removeprefix("s3://") in read_models["Resource"]
     assert cloud.sm("iam", "dogs").code == 1
+
+
+def test_status_shows_the_metrics_of_a_multi_model_endpoint_that_exist(cloud: FakeAccount) -> None:
+    cloud.deployed()
+    variant = {"EndpointName": "ships", "VariantName": "AllTraffic"}
+    for loaded, percent in ((3, 120), (5, 140)):
+        metrics = {"LoadedModelCount": loaded, "CPUUtilization": percent}
+        cloud.put_metrics("/aws/sagemaker/Endpoints", variant, **metrics)
+    for hit, microseconds in ((1, 2_000_000), (0.5, 1_000_000)):
+        put_metrics(cloud, "AllTraffic", ModelCacheHit=hit, ModelLoadingWaitTime=microseconds)
+    shown = {title.removesuffix(", last hour"): row.split() for title, row in status(cloud).items()}
+    expected = {
+        "LoadedModelCount": "4.0",
+        "ModelCacheHit": "75.0%",
+        "ModelLoadingWaitTime": "1,500.0",
+        "CPUUtilization": "130.0",
+    }
+    for name, value in expected.items():
+        assert value in shown[name]
+    assert {"GPUUtilization", "MemoryUtilization"}.isdisjoint(shown)
 
 
 def test_logs_prints_the_last_lines(cloud: FakeAccount) -> None:

@@ -15,27 +15,50 @@ def pushed(printed: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "registry", "tags"),
+    ("options", "repository", "tags"),
     [
-        (["--region", "us-gov-west-1"], "us-gov-west-1.amazonaws.com", ["TAG"]),
-        (["--region", "cn-north-1"], "cn-north-1.amazonaws.com.cn", ["TAG"]),
-        (["--target", "cpu", "--platform", "linux/arm64"], "eu-west-1.amazonaws.com", ["TAG-cpu-arm64"]),
+        (["--region", "us-gov-west-1"], "us-gov-west-1.amazonaws.com/trireme", ["TAG"]),
+        (["--region", "cn-north-1"], "cn-north-1.amazonaws.com.cn/trireme", ["TAG"]),
+        # The repository's name, as the article's script takes it.
+        (["team/triton_1"], "eu-west-1.amazonaws.com/team/triton_1", ["TAG"]),
+        (
+            ["--target", "cpu", "--platform", "linux/arm64"],
+            "eu-west-1.amazonaws.com/trireme",
+            ["TAG-cpu-arm64"],
+        ),
         (
             ["--platform", "linux/arm64,linux/amd64", "-t", "stable"],
-            "eu-west-1.amazonaws.com",
+            "eu-west-1.amazonaws.com/trireme",
             ["TAG-arm64", "stable-arm64", "TAG-amd64", "stable-amd64"],
         ),
     ],
 )
-def test_registry_and_tags_say_partition_target_and_platform(
-    checkout: Checkout, options: list[str], registry: str, tags: list[str]
+def test_repository_and_tags_say_partition_name_target_and_platform(
+    checkout: Checkout, options: list[str], repository: str, tags: list[str]
 ) -> None:
     printed = checkout.dry_run(*options, AWS_REGION="eu-west-1")
-    assert pushed(printed) == [f"{registry}/trireme:{tag.replace('TAG', checkout.tag)}" for tag in tags]
+    assert pushed(printed) == [f"{repository}:{tag.replace('TAG', checkout.tag)}" for tag in tags]
+    name = repository.partition("/")[2]
+    assert [line for line in printed if "create-repository" in line and f"--repository-name {name} " in line]
     platforms = [word for word in " ".join(options).replace(",", " ").split() if word.startswith("linux/")]
     builds = [line for line in printed if line.startswith("docker build")]
     for build, platform in zip(builds, platforms or [""], strict=True):
         assert f"--platform {platform}" in build or not platform
+
+
+def test_models_can_be_put_into_the_image(checkout: Checkout, tmp_path: Path) -> None:
+    config = tmp_path / "models" / "pets" / "config.pbtxt"
+    config.parent.mkdir(parents=True)
+    config.write_text("")
+    options = ("pets", "--models", str(tmp_path / "models"), "--region", "eu-west-1")
+    build, push = checkout.dry_run(*options)[2::4][:2]
+    assert f"--target with-models --build-context models={tmp_path}/models ." in build
+    tag = build.split("--tag pets:")[1].split()[0]
+    assert tag.startswith(f"{checkout.tag}-models-")
+    assert tag in push
+    # Other content makes another image, so another tag.
+    config.write_text("max_batch_size: 1")
+    assert tag not in checkout.dry_run(*options)[2]
 
 
 def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:

@@ -31,11 +31,11 @@ from tests.integration.reference.article import (
     usual_ports,
     write_repository,
 )
-from tests.support.aws import ENVIRONMENT
+from tests.support.aws import ENVIRONMENT, REGION
 from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
-from tests.support.played_aws import IMAGE, ROLE, Account, played_aws
+from tests.support.played_aws import IMAGE, ROLE, played_aws
 
 PAGE = "start/from-the-article.md"
 START_TIMEOUT_S = 120.0
@@ -155,9 +155,11 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
     """moto and a simulated host stand in for AWS. The box is real."""
     shutil.copy(PICTURES["yolov5"], tmp_path / "dog.jpg")
     with played_aws(tmp_path / "boxes") as aws:
-        account = Account(aws.url)
-        model_data = account.upload("article/model.tar.gz", repository)
-        assignments = f"image = {IMAGE!r}\nrole = {ROLE!r}\nmodel_data = {model_data!r}\n"
+        archive, s3 = shutil.make_archive(str(tmp_path / "model"), "gztar", repository), aws.client("s3")
+        s3.create_bucket(Bucket="team", CreateBucketConfiguration={"LocationConstraint": REGION})
+        s3.upload_file(archive, "team", "article/model.tar.gz")
+        data = "s3://team/article/model.tar.gz"
+        assignments = f"image = {IMAGE!r}\nrole = {ROLE!r}\nmodel_data = {data!r}\n"
         (tmp_path / "notebook.py").write_text(assignments + CODE["notebook.py"])
         environment = {**os.environ, **ENVIRONMENT, "AWS_ENDPOINT_URL": aws.url}
         command = [sys.executable, "notebook.py"]
@@ -165,7 +167,7 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
         )
         assert completed.returncode == 0, completed.stderr
-        assert not account.sagemaker.list_endpoints()["Endpoints"]
+        assert not aws.client("sagemaker").list_endpoints()["Endpoints"]
     answers = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
     assert [len(answers[at]["result"]) for at in (0, 2)] == [3, 5]

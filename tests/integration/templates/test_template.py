@@ -184,3 +184,12 @@ def test_invalid_options_are_refused_by_their_names(sm: RunSm, line: str, named:
     command = sm("template", *words.split())
     assert (command.status, command.out) == (1, "")
     assert [word for word in named.split() if word not in command.err] == []
+
+
+@pytest.mark.parametrize("version", ["23.02", "23.12"])
+def test_every_region_has_the_image_of_the_notebooks_and_of_the_sdk(sm: RunSm, version: str) -> None:
+    """The accounts of the notebooks' account_id_map, or the SDK's, as they were compared last."""
+    check_snapshot(f"images-{version}.txt", sm("images", "--version", version).out)
+    command = sm("images", "--region", "us-east-1", "--version", version)
+    name = f"785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:{version}-py3"
+    assert (command.status, command.out) == (0, f"{name}\n")
