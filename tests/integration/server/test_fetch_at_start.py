@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import socket
 import subprocess
@@ -21,7 +20,6 @@ from sm.settings import HERE
 from tests.integration.server.hub import running_hub
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, wait_until
-from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.download_hosts import https_site
 from tests.support.pages import code_blocks
 from tests.support.s3 import aws, client, s3_url
@@ -136,7 +134,11 @@ def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
             fetch.kill()
         assert list(folders.iterdir()) == []
         before = whole()
-        with boxes.own(arguments=source, ready_within_s=0, TRIREME_CACHE=str(cache)) as box:
+        # The progress is told when something has come: the padding takes long.
+        (repository / "echo" / "labels.txt").write_text("cat")
+        upload(s3_url, repository, "killed")
+        variables: Any = {"TRIREME_CACHE": str(cache), "TRIREME_MODEL_POLL": "0"}
+        with boxes.own(arguments=source, ready_within_s=0, **variables) as box:
             wait_until(lambda: progress(box), description="the progress in /ping")
             proxy.slow_from_byte = None
             box.wait_ready()
@@ -144,25 +146,19 @@ def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
             size = sum(file.stat().st_size for file in repository.rglob("*") if file.is_file())
             assert 2**17 <= box.metric("trireme_fetch_bytes") < size
             assert box.metric("trireme_fetch_seconds") > 0
+            # A new version comes from the same source.
+            (repository / "echo" / "labels.txt").write_text("new")
+            upload(s3_url, repository, "killed")
+            pushed = requests.post(f"{box.url}/models/echo/versions", timeout=60)
+            assert pushed.json() == {"modelName": "echo", "state": "serves"}
     assert before.items() < whole().items()
 
 
-def start_fetch(
-    source: str, cache: Path, prefix: tuple[str, ...] = (), **variables: Any
-) -> subprocess.Popen[str]:
+def start_fetch(source: str, cache: Path, **variables: Any) -> subprocess.Popen[str]:
     """Run what a start runs before it serves."""
-    command = [*prefix, sys.executable, "-m", "sm.models.fetch.model_cache", source, str(cache)]
+    command = [sys.executable, "-m", "sm.models.fetch.model_cache", source, str(cache)]
     environment = {**os.environ, "PYTHONPATH": str(HERE), **variables}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_full_disk_ends_the_fetch(site: TcpProxy, repository: Path, tmp_path: Path) -> None:
-    pack(repository, padding=4 * 2**20)
-    (cache := tmp_path / "cache").mkdir()
-    disk = shlex.split(MOUNT_SMALL_DISK.format(size=2, folder=cache))
-    with start_fetch(archive_at(site), cache, (*disk,)) as fetch:
-        assert str(cache) in fetch.communicate(timeout=60)[0].splitlines()[-1]
-    assert fetch.returncode == 1
 
 
 def test_a_source_that_does_not_answer_or_stops_ends_the_fetch(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sm import hardware
-from sm.errors import BadInput, Conflict
+from sm.errors import BadInput, Conflict, NotReady
 from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
@@ -95,6 +95,31 @@ def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(versions: P
     versions.played.failure = ""
     assert versions.update("cats") == "serves"
     assert (versions.update("cats"), versions.failures) == (UNCHANGED, {})
+
+
+def test_a_source_that_is_away_leaves_the_old_version_serving(versions: PlayedVersions) -> None:
+    def fail() -> Path:
+        raise NotReady("the source is away")
+
+    loader, box, _, *others = versions.parts
+    away = Versions(loader, box, fail, *others)
+    away.look()
+    assert away.failures == {}
+    with pytest.raises(NotReady):
+        away.update("cats")
+    assert (away.failures, versions.played.loads) == ({"cats": "the source is away"}, [])
+
+
+@pytest.mark.parametrize("state", [State.STAGED, State.RETIRED])
+def test_the_next_control_plane_unloads_a_version_that_does_not_serve(
+    versions: PlayedVersions, state: State
+) -> None:
+    loader, box, fetch, _, *others = versions.parts
+    box.holds_folder.mkdir()
+    loader.records.put(LoadRecord("cats", "", "half", "", {}, version="2").beside(state))
+    Versions(loader, box, fetch, 0, *others)
+    wait_until(lambda: loader.records.read().records.keys() == {"cats", "dogs"}, description="the unload")
+    assert loader.records.read().serving["cats"].id == "first-cats"
 
 
 def test_only_one_version_is_loaded_at_a_time(
