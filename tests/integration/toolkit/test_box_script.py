@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import requests
 
-from sm.plugins.toolkit.code_imports import STAND_IN
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import retry_until_ok, wait_until
 from tests.support.model_archives import multiplying_model, write_script
@@ -188,39 +185,6 @@ def test_the_script_gets_json_that_looks_like_v2_or_dispatch(endpoint: MultiMode
     bodies: tuple[dict[str, object], ...] = ({"inputs": [], "parameters": {}}, {"payload": 1})
     for body in bodies:
         assert send(endpoint, "defaults", json.dumps(body).encode(), JSON).json() == sorted(body)
-
-
-#: Every public name of the toolkit that an inference script can use.
-PUBLIC_NAMES = {
-    "content_types": "JSON CSV OCTET_STREAM ANY NPY NPZ UTF8_TYPES",
-    "decoder": "decode",
-    "default_inference_handler": "DefaultInferenceHandler",
-    "encoder": "encode SUPPORTED_CONTENT_TYPES",
-    "environment": "Environment base_dir code_dir model_dir DEFAULT_MODULE_NAME",
-    "errors": "UnsupportedFormatError BaseInferenceToolkitError GenericInferenceToolkitError",
-    "logging": "configure_logger get_logger",
-    "parameters": (
-        "BASE_PATH_ENV USER_PROGRAM_ENV LOG_LEVEL_ENV DEFAULT_INVOCATIONS_ACCEPT_ENV"
-        " MODEL_SERVER_WORKERS_ENV MODEL_SERVER_TIMEOUT_ENV BIND_TO_PORT_ENV SAFE_PORT_RANGE_ENV MULTI_MODEL_ENV"
-    ),
-    "utils": "CONTENT_TYPE_REGEX read_file write_file retrieve_content_type_header parse_accept remove_crlf",
-}
-
-
-@pytest.fixture
-def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes the stand-in for the toolkit importable during a test."""
-    monkeypatch.syspath_prepend(STAND_IN)
-    yield
-    for name in [name for name in sys.modules if name.startswith(("sagemaker_inference", "sagemaker_cont"))]:
-        monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.mark.usefixtures("importable_stand_in")
-@pytest.mark.parametrize("module", PUBLIC_NAMES)
-def test_every_public_name_of_the_toolkit_can_be_imported(module: str) -> None:
-    imported = importlib.import_module(f"sagemaker_inference.{module}")
-    assert set(PUBLIC_NAMES[module].split()) <= set(vars(imported))
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,29 @@ def test_every_form_of_import_works(monkeypatch: pytest.MonkeyPatch) -> None:
     assert script.sagemaker_inference.environment.Environment().module_name == "inference"
     assert script.Handler().default_input_fn("[1]", script.content_types.JSON).tolist() == [1]
     assert issubclass(script.errors.UnsupportedFormatError, Exception)
+
+
+#: Every public name of the toolkit that an inference script can use.
+PUBLIC_NAMES = {
+    "content_types": "JSON CSV OCTET_STREAM ANY NPY NPZ UTF8_TYPES",
+    "decoder": "decode",
+    "default_inference_handler": "DefaultInferenceHandler",
+    "encoder": "encode SUPPORTED_CONTENT_TYPES",
+    "environment": "Environment base_dir code_dir model_dir DEFAULT_MODULE_NAME",
+    "errors": "UnsupportedFormatError BaseInferenceToolkitError GenericInferenceToolkitError",
+    "logging": "configure_logger get_logger",
+    "parameters": (
+        "BASE_PATH_ENV USER_PROGRAM_ENV LOG_LEVEL_ENV DEFAULT_INVOCATIONS_ACCEPT_ENV"
+        " MODEL_SERVER_WORKERS_ENV MODEL_SERVER_TIMEOUT_ENV BIND_TO_PORT_ENV SAFE_PORT_RANGE_ENV MULTI_MODEL_ENV"
+    ),
+    "utils": "CONTENT_TYPE_REGEX read_file write_file retrieve_content_type_header parse_accept remove_crlf",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_every_public_name_of_the_toolkit_can_be_imported(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(STAND_IN)
+    imported = importlib.import_module(f"sagemaker_inference.{module}")
+    assert set(PUBLIC_NAMES[module].split()) <= set(vars(imported))
