@@ -9,7 +9,6 @@ KNOWN_SKIPS = {
     "torch, scikit-learn and XGBoost are not installed": "1 GB of libraries; make test-all runs these tests",
     "torch and transformers are not installed": "1 GB of libraries; make test-all runs the recipe",
     "torch is not installed": "1 GB; the exporting tests run where a team has it",
-    "transformers is not installed": "needs torch to export a model",
     "torchvision is not installed": "needs torch",
     "the wheel's stubs lose strings on NumPy 2": "a defect of that wheel; the test runs with NumPy 1",
     "this Triton's stub takes any NumPy": "only the wheel's needs NumPy 1, and Python 3.13 has no wheel of that",

@@ -6,7 +6,6 @@ import importlib
 import io
 import json
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sm.commands.golden import differences
 from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
+from tests.support.other_triton import needs
 from trireme_tools.prepare import example_repositories
 from trireme_tools.prepare.recipes import PACKAGE, Recipe
 
@@ -36,9 +36,7 @@ SENTENCES = (
 PROMPT, TRANSLATION = "translate English to German: The house is wonderful.", "Das Haus ist wunderbar."
 #: A text whose translation takes many tokens.
 LONG_PROMPT = "translate English to German: " + "The house is wonderful and the garden is large. " * 12
-NEEDS_STRINGS = pytest.mark.skipif(
-    sys.version_info >= (3, 13), reason="the wheel's python backend reads no strings on NumPy 2"
-)
+NEEDS_STRINGS = needs("strings")
 
 
 def sample(name: str, file: str) -> Any:

@@ -10,6 +10,7 @@ import requests
 
 from sm.errors import BadInput
 from sm.triton.transport import Transport
+from tests.support.other_triton import needs
 from tests.support.tritons import TritonProcess
 
 
@@ -55,6 +56,7 @@ def test_a_configuration_may_set_more_instances_with_fewer_threads(
     assert pick(transport, 2, "threaded") == [[[6, 7, 8]]]
 
 
+@needs("strings")
 def test_texts_are_read_and_answered_as_utf_8(transport: Transport) -> None:
     text, other = ([[each.encode()] for each in texts] for texts in (("Käse", ""), ("Käse", "x")))
     given = {"text": np.array(text, object), "other": np.array(other, object)}
