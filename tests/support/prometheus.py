@@ -62,10 +62,6 @@ class Prometheus:
         assert data["resultType"] == "vector", expression
         return list(data["result"])
 
-    def total(self, expression: str) -> float:
-        """Return the sum of an expression's values now."""
-        return sum(float(row["value"][1]) for row in self.query(expression))
-
 
 @contextmanager
 def running_prometheus(folder: Path, port: int) -> Iterator[Prometheus]:
