@@ -12,7 +12,6 @@ KNOWN_SKIPS = {
     "torchvision is not installed": "needs torch",
     "the wheel's stubs lose strings on NumPy 2": "a defect of that wheel; the test runs with NumPy 1",
     "this Triton's stub takes any NumPy": "only the wheel's needs NumPy 1, and Python 3.13 has no wheel of that",
-    "backend onnxruntime: not available": "the wheel's Triton has the python backend alone",
     "this machine has a GPU": "the test describes a machine without one",
     "this machine has one file system only": "needs two file systems",
     "promtool is not installed": "Debian's package prometheus; .ci/run installs it where it can",
@@ -23,7 +22,6 @@ KNOWN_SKIPS = {
     "there is no localhost/debian-arm64": "machines that do not emulate arm64",
     "not there: ": "tests/contract on a container of others; our own boxes must have every row",
     "could not be asked: ": "the same, where the container does not say enough of itself",
-    "this machine makes no network of its own": "CI machines that forbid network namespaces",
 }
 
 
