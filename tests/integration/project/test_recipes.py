@@ -1,4 +1,4 @@
-"""The commands of docs/clients/recipes.md are run as written and give the answers that the page shows.
+"""The commands of the pages of recipes and of pipelines are run as written and give the answers that they show.
 
 The recipe that needs PyTorch has a test of its own, as that is a gigabyte.
 """
@@ -54,12 +54,15 @@ print(json.dumps([inputs, logits.tolist()]))
 
 
 @pytest.mark.exhaustive
-def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "count"), [(PAGE, 6), ("clients/pipelines.md", 3)])
+def test_models_are_built_and_served_as_the_page_says(tmp_path: Path, page: str, count: int) -> None:
     (tmp_path / ".venv").symlink_to(HERE / ".venv")
-    answers = run_commands("\n".join(code_blocks(PAGE)), tmp_path, free_port())
-    expected = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
-    assert len(expected) == 6
+    answers = run_commands("\n".join(code_blocks(page)), tmp_path, free_port())
+    expected = [json.loads(line) for line in code_blocks(page, "json")[0].splitlines()]
+    assert len(expected) == count
     assert list(differences(answers, expected)) == []
+    # The flowchart of a page that draws one.
+    assert [file.read_text() for file in tmp_path.glob("*.mmd")] == code_blocks(page, "mermaid")
 
 
 @pytest.mark.exhaustive

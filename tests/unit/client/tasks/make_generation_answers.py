@@ -11,13 +11,12 @@ the task as an ONNX graph.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import torch
 from transformers import GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from tests.unit.client.pipelines import compact
 from tests.unit.client.tasks.token_tables import CASES, END, FILE, SOURCES, START, TABLES
 
 
@@ -68,8 +67,7 @@ def main() -> None:
                 stops = {END, *np.atleast_1d(rules["eos_token_id"]).tolist()}
                 end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
                 case["answers"].append(tokens[:end])
-    rows = (f"{json.dumps(name)}: {json.dumps(case)}" for name, case in CASES.items())
-    FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    FILE.write_text(compact(CASES, 1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from sm.client.base import TensorClient
 from sm.client.tasks.detection import find_layout
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from tests.support.onnx_graphs import write_graph
-from tests.support.task_models import describe_pictures, load_task, write_constants, write_segmenter
+from tests.support.task_models import ask, describe_pictures, load_task, write_constants, write_segmenter
 
 LABELS = ("red", "green", "blue")
 #: Centre x and y, width, height, objectness, a score for each class, in an input of 8 by 8 pixels.
@@ -31,11 +30,6 @@ def picture(width: int, height: int, colour: tuple[int, int, int] = (0, 255, 0))
     file = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(file, "PNG")
     return file.getvalue()
-
-
-def ask(client: TensorClient, image: bytes, **parameters: Any) -> Any:
-    options = {"parameters": parameters} if parameters else {}
-    return client.inference(client.payload.model_validate({"image": image, **options}))
 
 
 def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
@@ -69,7 +63,7 @@ def rows_of(head: str) -> NDArray[np.float32]:
 @pytest.mark.parametrize("head", ["v5", "v8", "nms"])
 def test_every_head_of_yolo_finds_the_same_objects(tmp_path: Path, head: str) -> None:
     write_detector(tmp_path / "boxes", rows_of(head))
-    answer = ask(load_task(tmp_path / "boxes", task="object-detection"), picture(80, 80))
+    answer = ask(load_task(tmp_path / "boxes", task="object-detection"), image=picture(80, 80))
     assert sorted(answer, key=lambda row: -row["score"]) == [
         {"label": "green", "class_id": 1, "score": 0.72, "box": {"x1": 0, "y1": 0, "x2": 40, "y2": 40}},
         {"label": "red", "class_id": 0, "score": 0.6, "box": {"x1": 50, "y1": 50, "x2": 70, "y2": 70}},
@@ -129,7 +123,9 @@ def test_one_class_of_a_named_head_is_read_with_its_objectness(tmp_path: Path) -
     for turned, options in ((rows, {}), (rows.T, {"head": "v5"})):
         write_detector(tmp_path / "boxes", turned, labels=("thing",))
         client = load_task(tmp_path / "boxes", task="object-detection", **options)
-        assert ask(client, picture(80, 80)) == [{"label": "thing", "class_id": 0, "score": 0.72, "box": box}]
+        assert ask(client, image=picture(80, 80)) == [
+            {"label": "thing", "class_id": 0, "score": 0.72, "box": box}
+        ]
     with pytest.raises(StartError, match="head"):
         load_task(tmp_path / "boxes", task="object-detection")
 
@@ -142,7 +138,7 @@ def test_what_stands_behind_the_classes_is_not_a_class(tmp_path: Path, head: str
     rows = np.hstack([rows, np.full((len(rows), 7), 7, np.float32)])
     write_detector(tmp_path / "boxes", rows.T if head == "v8" else rows, masks=7 * masks)
     options = {} if masks else {"head": head, "extra": 7}
-    answer = ask(load_task(tmp_path / "boxes", task="object-detection", **options), picture(80, 80))
+    answer = ask(load_task(tmp_path / "boxes", task="object-detection", **options), image=picture(80, 80))
     assert {(row["label"], row["score"]) for row in answer} == {("green", 0.72), ("red", 0.6)}
 
 
@@ -152,7 +148,9 @@ def test_an_image_embedding_is_the_models_vector(
 ) -> None:
     write_classifier(tmp_path / "pictures")
     client = load_task(tmp_path / "pictures", task="image-embeddings", normalise=normalise)
-    np.testing.assert_allclose(ask(client, picture(20, 10, (0, 128, 0)))["embedding"], expected, atol=1e-3)
+    np.testing.assert_allclose(
+        ask(client, image=picture(20, 10, (0, 128, 0)))["embedding"], expected, atol=1e-3
+    )
 
 
 def test_relatives_of_detr_without_a_class_of_nothing_have_a_probability_of_each(tmp_path: Path) -> None:
@@ -160,7 +158,11 @@ def test_relatives_of_detr_without_a_class_of_nothing_have_a_probability_of_each
     boxes = np.array([[0.5, 0.5, 0.5, 1]] * 3, np.float32)
     write_constants(tmp_path / "boxes", "pixel_values", {"logits": logits, "pred_boxes": boxes})
     describe_pictures(tmp_path / "boxes", LABELS, resize=8, crop=8, fit="squash")
-    answer = ask(load_task(tmp_path / "boxes", task="object-detection"), picture(40, 20), confidence=0.9)
+    answer = ask(
+        load_task(tmp_path / "boxes", task="object-detection"),
+        image=picture(40, 20),
+        parameters={"confidence": 0.9},
+    )
     assert [(row["label"], row["score"]) for row in answer] == [
         (label, pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-4))
         for label, logit in (("red", 9), ("blue", 7))
@@ -171,12 +173,12 @@ def test_relatives_of_detr_without_a_class_of_nothing_have_a_probability_of_each
 def test_masks_are_run_lengths_of_at_most_1024_pixels_on_a_side(tmp_path: Path) -> None:
     write_segmenter(tmp_path / "areas", LABELS)
     client = load_task(tmp_path / "areas", task="image-segmentation")
-    (row,) = ask(client, picture(4096, 1000))
+    (row,) = ask(client, image=picture(4096, 1000))
     assert row == {"label": "green", "share": 1.0, "mask": {"size": [250, 1024], "counts": [0, 250 * 1024]}}
     halves, file = np.zeros((8, 8, 3), np.uint8), io.BytesIO()
     halves[:, :4, 0] = halves[:, 4:, 1] = 255
     Image.fromarray(halves).save(file, "PNG")
-    masks = {row["label"]: row["mask"]["counts"] for row in ask(client, file.getvalue())}
+    masks = {row["label"]: row["mask"]["counts"] for row in ask(client, image=file.getvalue())}
     assert masks == {"red": [0, 32, 32], "green": [32, 32]}
 
 
