@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -26,15 +27,20 @@ class QuietHandler(WSGIRequestHandler):
     def connection_dropped(self, error: BaseException, environ: object = None) -> None:
         self.close_connection = True
 
+    def finish(self) -> None:
+        # The caller may have gone before the response is written.
+        with contextlib.suppress(ConnectionError), contextlib.closing(self.rfile):
+            super().finish()
+
 
 @contextmanager
-def serving(respond: Respond) -> Iterator[str]:
+def serving(respond: Respond, host: str = "127.0.0.1") -> Iterator[str]:
     """Run a server with a thread for each request; the block gets its URL.
 
-    A ConnectionError in ``respond`` closes the connection without a response.
+    A ConnectionError in ``respond`` closes the connection without a response. ``host`` may be ``unix://PATH``.
     """
     application = Request.application(respond)
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=QuietHandler)
+    server = make_server(host, 0, application, threaded=True, request_handler=QuietHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -10,20 +10,21 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler
+from functools import partial
 from pathlib import Path
-from socketserver import ThreadingUnixStreamServer
 from typing import Any
 
 import pytest
+from werkzeug import Request, Response
 
 from sm.run_state import Box
 from sm.server.supervisor import nginx as front
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from tests.support.boxes import WAIT_TIMEOUT_S
+from tests.support.http_server import serving
 from tests.support.raw_http import exchange
 
 NGINX = front.find_nginx(Settings())
@@ -34,7 +35,6 @@ class Upstream:
     """The requests that the servers behind nginx have received, and the response that they give."""
 
     received_requests: list[tuple[str, str, dict[str, str], int]] = field(default_factory=list)
-    status: int = 200
     body: bytes = b'{"result":1}'
     hold: threading.Event = field(default_factory=threading.Event)
     holding: bool = False
@@ -42,49 +42,20 @@ class Upstream:
     #: How many requests lose their connection before they are answered, as when a worker dies.
     drops: int = 0
 
-
-class UnixServer(ThreadingUnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 1000
-
-
-def make_handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            received = len(self.rfile.read(size))
-            upstream.received_requests.append((plane, self.path, dict(self.headers.items()), received))
-            if upstream.holding and plane == upstream.held_plane and self.path != "/ping":
-                upstream.hold.wait(30)
-            if upstream.drops:
-                upstream.drops -= 1
-                self.close_connection = True
-                return
-            status, body = upstream.status, upstream.body
-            if "X-Trireme-Unserved" in self.headers:
-                # The control plane's answer to a request that no worker took.
-                request_id = self.headers["X-Trireme-Request-Id"]
-                error = {"error": "no worker", "code": "not_ready", "request_id": request_id}
-                status, body = 503, json.dumps(error).encode()
-            self.send_response(status)
-            if status == 503:
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Retry-After", "1")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = do_DELETE = answer
-
-        def address_string(self) -> str:
-            return plane
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    return Handler
+    def respond(self, plane: str, request: Request) -> Response:
+        path, received = request.environ["REQUEST_URI"], len(request.get_data())
+        self.received_requests.append((plane, path, dict(request.headers), received))
+        if self.holding and plane == self.held_plane and path != "/ping":
+            self.hold.wait(30)
+        if self.drops:
+            self.drops -= 1
+            raise ConnectionAbortedError
+        if "X-Trireme-Unserved" not in request.headers:
+            return Response(self.body)
+        # The control plane's answer to a request that no worker took.
+        error = {"error": "no worker", "code": "not_ready"}
+        error["request_id"] = request.headers["X-Trireme-Request-Id"]
+        return Response(json.dumps(error), 503, {"Retry-After": "1"}, content_type="application/json")
 
 
 @dataclass
@@ -113,18 +84,6 @@ class Front:
         return exchange(self.port, raw)
 
 
-@contextmanager
-def running_upstream(upstream: Upstream, *sockets: tuple[str, Path]) -> Iterator[None]:
-    servers = [UnixServer(str(path), make_handler(upstream, plane)) for plane, path in sockets]
-    for server in servers:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield
-    upstream.hold.set()
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 def make_box(run: Path) -> Box:
     return Box("t", run, run, 1, 2, 3, "nginx", 0)
 
@@ -140,7 +99,9 @@ def running_nginx(
     command = front.prepare_nginx(NGINX, settings, box)
     sockets = {"data": box.data_socket, "control": box.control_socket}
     log = run / "log"
-    with running_upstream(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:
+    with ExitStack() as servers, log.open("wb") as stream:
+        for plane in planes:
+            servers.enter_context(serving(partial(upstream.respond, plane), f"unix://{sockets[plane]}"))
         process = subprocess.Popen(
             command,
             env={**os.environ, "NGINX": f"{listener.fileno()};"},
