@@ -17,13 +17,13 @@ import requests
 from onnx import TensorProto, helper
 
 from sm.triton import onnx_cpu
-from tests.integration.box.raw_posts import begin_post
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids
 from tests.support.model_archives import chain_config, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
 from tests.support.onnx_graphs import endless, plus_one, save_graph
+from tests.support.raw_http import begin_post
 from tests.support.tritons import DecoupledModel, Model
 
 TIMEOUT_S = 8  # of an invocation
@@ -229,7 +229,7 @@ def test_a_model_that_hangs_is_loaded_again_and_nothing_else_is(hanging: MultiMo
 
 
 def invoke_and_hang_up(box: RunningBox, number: float, seconds: float) -> None:
-    with begin_post(box, "/models/alone/invoke", json.dumps(number_body(number)).encode()):
+    with begin_post(box.port, "/models/alone/invoke", json.dumps(number_body(number)).encode()):
         time.sleep(seconds)
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from tests.integration.box.raw_posts import begin_post
 from tests.support.boxes import RunningBox, command_line, descendants, listening_ports
+from tests.support.raw_http import begin_post
 
 WITHOUT_DATA: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3]}
 ECHO = {**WITHOUT_DATA, "data": [1, 2, 3]}
@@ -182,7 +182,7 @@ def test_half_a_million_tiny_chunks_overflow_no_stack(box: RunningBox, path: str
 def test_200_streams_that_hang_up_at_once_free_nothing_twice(box: RunningBox) -> None:
     """CVE-2025-23322 and 2026-24266: a stream that is cancelled before it is processed."""
     for _ in range(200):
-        begin_post(box, STREAM, b'{"text": "a b c"}').close()
+        begin_post(box.port, STREAM, b'{"text": "a b c"}').close()
 
 
 def test_tritons_ports_are_on_loopback_and_its_sagemaker_server_is_off(box: RunningBox) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.box.raw_posts import begin_post
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.memory import PeakMemory
+from tests.support.raw_http import begin_post
 
 LINES = "application/jsonlines"
 #: Bytes that a request may take beyond its body and its response.
@@ -54,6 +54,6 @@ def test_failures_beside_a_success_take_the_memory_of_their_answer(box: RunningB
 @pytest.mark.parametrize("form", [json_list, json_lines])
 def test_work_ends_when_the_caller_hangs_up(box: RunningBox, form: Form) -> None:
     body, content_type = form([b'{"seconds":0.05}'] * 20_000)  # about two minutes of work
-    with begin_post(box, "/invocations?modelname=slow", body, content_type=content_type):
+    with begin_post(box.port, "/invocations?modelname=slow", body, content_type=content_type):
         wait_until(lambda: box.metric("trireme_in_flight") > 0, description="the request in the router")
     wait_until(lambda: box.metric("trireme_in_flight") == 0, 30, "the end of the work")

@@ -58,9 +58,6 @@ CASES = [
     Case("", 400, 400, *tensor(name="unknown")),
     Case("", 400, 400, *tensor(datatype="INT32")),
     Case("", 404, 404, "/v2/models/unknown", b"", "GET"),
-    Case("", 405, 405, ECHO, b"", "GET"),
-    Case("", 405, 405, "/v2/health/live"),
-    Case("", 404, 404, "/v2/models/echo/nothing"),
 ]  # fmt: skip
 
 

@@ -98,8 +98,3 @@ def test_bert_base_gives_the_demos_tokens_and_scores(box: RunningBox) -> None:
     result, demo_result = result_of(box, "bert_base", payload("bert_base")), golden_answer("bert_base")
     assert [row["token"] for row in result] == [row["token"] for row in demo_result]
     assert [row["score"] for row in result] == pytest.approx([row["score"] for row in demo_result], abs=1e-3)
-
-
-@pytest.mark.parametrize("model", ["resnet", "yolov5"])
-def test_a_list_is_answered_by_models_with_a_batch_of_one(box: RunningBox, model: str) -> None:
-    assert result_of(box, model, [payload(model)] * 3) == [result_of(box, model, payload(model))] * 3

@@ -15,7 +15,6 @@ import requests
 import websocket
 
 from sm.model_processes.hang_watch import MAX_GROWTH_BYTES
-from tests.integration.box.raw_posts import begin_post
 from tests.integration.streaming.stalls import (
     ENDLESS_S,
     MEMORY_BYTES,
@@ -27,6 +26,7 @@ from tests.integration.streaming.stalls import (
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import echo_samples, with_golden_answers
+from tests.support.raw_http import begin_post
 
 #: Slots of the box.
 THREADS = 4
@@ -39,7 +39,7 @@ def request_stream(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = F
     wanted = {"seconds": seconds, "size": 100_000}
     path = "/v2/models/torrent/generate_stream" if direct else "/invocations"
     body = json.dumps(wanted) if direct else json.dumps({"modelname": "torrent", "payload": wanted})
-    return begin_post(box, path, body.encode(), "Accept: text/event-stream")
+    return begin_post(box.port, path, body.encode(), "Accept: text/event-stream")
 
 
 def ask(box: RunningBox, seconds: float = ENDLESS_S, direct: bool = False) -> socket.socket:
