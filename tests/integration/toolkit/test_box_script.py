@@ -102,47 +102,18 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
-#: Catches the codecs' errors unless it is ``STRICT``, and raises its own for the bodies that ask for it.
-CATCHING = """
-import json, os
-from sagemaker_inference import content_types, decoder, encoder, errors
-
-
-def model_fn(model_dir):
-    return model_dir
-
-
-def transform_fn(model, body, content_type, accept):
-    if body == "422":
-        raise errors.GenericInferenceToolkitError(422, "no such colour")
-    try:
-        decoded = decoder.decode(body, content_type).tolist()
-        return encoder.encode(decoded, accept), accept
-    except (errors.UnsupportedFormatError, ValueError) as error:
-        if STRICT:
-            raise
-        return json.dumps(type(error).__name__), content_types.JSON
-"""
-
-
 @pytest.fixture
 def endpoint(boxes: Boxes) -> MultiModelEndpoint:
-    """A box in multi-model mode with four scripts.
-
-    ``four`` has all four functions, ``defaults`` only ``model_fn``, ``strict`` and ``lenient`` use the codecs.
-    """
+    """A box in multi-model mode with two scripts: ``four`` has all four functions, ``defaults`` only ``model_fn``."""
     endpoint = shared_endpoint(boxes, SAGEMAKER_MODEL_SERVER_WORKERS="2")
     if endpoint.names() == []:
-        names = ("four", "defaults", "strict", "lenient")
-        four, defaults, strict, lenient = (endpoint.platform.home / name / "model" for name in names)
+        four, defaults = (endpoint.platform.home / name / "model" for name in ("four", "defaults"))
         write_script(four, FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
         (four / "model.pkl").write_bytes(PICKLED_SCALER)
         (four / "assets").mkdir()
         write_script(defaults, MODEL_FN_ONLY)
-        write_script(strict, f"STRICT = True\n{CATCHING}")
-        write_script(lenient, f"STRICT = False\n{CATCHING}")
-        for name, folder in zip(names, (four, defaults, strict, lenient), strict=True):
-            endpoint.load_successfully(name, str(folder))
+        endpoint.load_successfully("four", str(four))
+        endpoint.load_successfully("defaults", str(defaults))
     return endpoint
 
 
@@ -185,28 +156,6 @@ def test_the_script_gets_json_that_looks_like_v2_or_dispatch(endpoint: MultiMode
     bodies: tuple[dict[str, object], ...] = ({"inputs": [], "parameters": {}}, {"payload": 1})
     for body in bodies:
         assert send(endpoint, "defaults", json.dumps(body).encode(), JSON).json() == sorted(body)
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type", "accept", "status"),
-    [
-        (b"<x/>", "text/xml", "*/*", 415),
-        (b"[1,", JSON, "*/*", 400),
-        (b"[1]", JSON, "image/png", 406),
-    ],
-)
-def test_a_script_can_catch_the_codecs_errors_which_have_a_status_else(
-    endpoint: MultiModelEndpoint, body: bytes, content_type: str, accept: str, status: int
-) -> None:
-    answers = [send(endpoint, name, body, content_type, Accept=accept) for name in ("strict", "lenient")]
-    assert [answer.status_code for answer in answers] == [status, 200]
-    assert list(answers[0].json()) == ["error", "code", "request_id"]
-
-
-def test_a_toolkit_error_keeps_its_status_and_message(endpoint: MultiModelEndpoint) -> None:
-    response = send(endpoint, "strict", b"422", JSON)
-    assert (response.status_code, response.json()["error"]) == (422, "no such colour")
-    assert send(endpoint, "strict", b"[1]", JSON, Accept="text/csv").text == "1\n"
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(1000, marks=pytest.mark.exhaustive)])

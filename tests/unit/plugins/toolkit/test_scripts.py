@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.errors import StartError
+from sm.errors import StartError, TriremeError
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
+from sm.plugins.toolkit.code_imports import STAND_IN
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,
@@ -65,6 +66,50 @@ def test_without_own_codecs_the_body_and_the_answer_have_the_types_of_the_header
     model, sent = functions.load(context()), io.BytesIO()
     np.save(sent, np.array([1, 2]))
     assert functions.answer(model, sent.getvalue(), NPY, accept, context()) == (body, accept)
+
+
+#: The codecs' errors are caught unless it is ``STRICT``.
+CATCHING = """
+from sagemaker_inference import decoder, encoder, errors
+
+def model_fn(folder):
+    return folder
+
+def transform_fn(model, body, content_type, accept):
+    try:
+        return encoder.encode(decoder.decode(body, content_type).tolist(), accept)
+    except (errors.UnsupportedFormatError, ValueError) as error:
+        if STRICT:
+            raise
+        return type(error).__name__, "text/plain"
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "accept", "status"),
+    [(b"<x/>", "text/xml", JSON, 415), (b"[1,", JSON, JSON, 400), (b"[1]", JSON, "image/png", 406)],
+)
+def test_a_script_can_catch_the_codecs_errors_which_have_a_status_else(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, content_type: str, accept: str, status: int
+) -> None:
+    monkeypatch.syspath_prepend(STAND_IN)
+    strict, lenient = (
+        ScriptFunctions(script_module(f"STRICT = {value}{CATCHING}")) for value in (True, False)
+    )
+    assert strict.answer("", b"[1]", JSON, CSV, context()) == (b"1\n", CSV)
+    with pytest.raises(TriremeError) as failed:
+        strict.answer("", body, content_type, accept, context())
+    assert failed.value.status == status
+    assert lenient.answer("", body, content_type, accept, context())[1] == "text/plain"
+
+
+def test_a_toolkit_error_keeps_its_status_and_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(STAND_IN)
+    raises = "raise errors.GenericInferenceToolkitError(422, 'no such colour')"
+    text = f"from sagemaker_inference import errors\n{MODEL_FN}def predict_fn(data, model): {raises}\n"
+    with pytest.raises(TriremeError, match="no such colour") as failed:
+        answer_of_script(text)
+    assert failed.value.status == 422
 
 
 OUTPUTS = {
