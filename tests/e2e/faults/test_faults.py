@@ -31,9 +31,9 @@ PROCESSES: dict[str, Find] = {
     "the supervisor's guard": attacks.watchdog,
 }
 GROUPS: dict[str, Find] = {"all model processes": attacks.model_pids, "the whole box": attacks.all_processes}
-#: Without FULL, what integration/box/test_faults.py does not have.
+#: Without FULL, what the boxes of tests/integration do not have.
 KILLED = {"a worker of nginx", "a process of yolov5"}
-STOPPED = {"a process of resnet", f"a process of {ECHO}", "Triton", *GROUPS}
+STOPPED = {"a process of resnet", "Triton", *GROUPS}
 
 
 def make_faults() -> Iterator[Fault]:
