@@ -62,24 +62,6 @@ def test_a_model_that_writes_after_the_deadline_changes_no_other_answer(
     assert all(np.array_equal(x, y) for x, y in last_answers)
 
 
-def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
-    transport: Transport, triton: TritonProcess, notes: Path
-) -> None:
-    for _ in range(2):
-        infer_slowly(transport, 0)
-    let_deadline_pass(transport, notes)
-    assert triton.shared_memory_files() == []
-    assert len([name for name in server.regions(triton.box.http_port) if triton.box.id in name]) == 1
-    wait_until((notes / "cancelled").exists)
-
-    def is_free() -> bool:
-        """Once the late call has ended in Triton, the next one unregisters its region."""
-        transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
-        return server.regions(triton.box.http_port) == triton.shared_memory_files()
-
-    wait_until(is_free)
-
-
 def test_a_region_in_use_at_close_is_released_when_its_request_ends(
     triton: TritonProcess, notes: Path
 ) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -140,45 +137,6 @@ def test_a_call_whose_region_triton_has_lost_is_sent_again(
         check_doubled(transport)
     transport.close()
     assert (*ways(), invocation.repeats) == (2, 0, 0)
-
-
-def test_thousands_of_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
-    transport = Transport(triton.settings, triton.box)
-
-    def infer_number(number: int) -> Any:
-        size = 20_000 + 1000 * (number % 7) if number % 4 == 0 else 8
-        y = transport.infer("echo", {"x": numbers(size)})["y"]
-        return y if number % 100 == 0 else None
-
-    with ThreadPoolExecutor(8) as pool:
-        kept = [y for y in pool.map(infer_number, range(3000)) if y is not None]
-    assert triton.shared_memory_files()
-    transport.close()
-    assert triton.shared_memory_files() == []
-    assert all(np.array_equal(y, numbers(y.shape[1])) for y in kept)
-    assert not [name for name in server.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
-
-
-def test_over_the_budget_tensors_go_in_the_message(
-    triton: TritonProcess, ways: Ways, caplog: pytest.LogCaptureFixture
-) -> None:
-    with with_budget(triton, 1_000_000) as transport:
-        outputs = [transport.infer("fixed", {"x": numbers(100_000, n)})["y"] for n in range(4)]
-        assert all(np.array_equal(y, numbers(100_000, n) * 2) for n, y in enumerate(outputs))
-        assert ways() == (1, 3)
-        assert len(caplog.records) == 1
-        del outputs
-        gc.collect()
-        check_doubled(transport)
-        assert ways() == (2, 3)
-
-
-def test_an_idle_region_makes_room_for_a_larger_one(triton: TritonProcess, ways: Ways) -> None:
-    with with_budget(triton, 2_500_000) as transport:
-        check_echo(transport, 20_000, 20_000, 100_000, 100_000, 200_000, 200_000)
-        assert ways()[1] == 0
-        files = [SHARED_MEMORY / name for name in triton.shared_memory_files()]
-        assert sum(file.stat().st_size for file in files) <= 2_500_000
 
 
 @pytest.fixture

@@ -240,6 +240,12 @@ def test_a_folder_without_room_costs_no_budget(
     pool.close()
 
 
+def test_a_reason_is_logged_once(pool: RegionPool, caplog: pytest.LogCaptureFixture) -> None:
+    _whole = leased(pool, BUDGET)
+    assert [pool.lease(1) for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1
+
+
 def test_a_triton_that_does_not_answer_is_the_callers_error_and_costs_no_budget(
     pool: RegionPool, triton: MappedRegions
 ) -> None:
