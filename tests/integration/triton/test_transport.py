@@ -77,13 +77,6 @@ def test_small_tensors_go_in_the_message(transport: Transport, triton: TritonPro
     assert triton.shared_memory_files() == []
 
 
-def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
-    transport: Transport, ways: Ways
-) -> None:
-    check_echo(transport, *[50_000] * 3)
-    assert ways()[0] == 3  # The first has its output in the message.
-
-
 def test_an_output_that_outgrows_its_region_is_complete(transport: Transport, ways: Ways) -> None:
     for size in (100_000, 100_000, 150_000, 150_000, 400_000, 100_000, 500_000, 3):
         y = transport.infer("ones", {"size": np.array([size])})["y"]
