@@ -45,17 +45,15 @@ def find_problems(repository: Path, *, mme: bool) -> list[Problem]:
     return problems
 
 
-def session_with_cached_clients() -> Any:
-    """Return a session that creates a service's client once, which takes 50 ms."""
+@cache
+def session_of(_user: str) -> Any:
+    """Return a user's one session, which creates a service's client once: a client takes 50 ms.
+
+    The first call creates it, when its environment is set.
+    """
     session = aws.session()
     session.client = cache(session.client)
     return session
-
-
-@cache
-def shared_session(_url: str) -> Any:
-    """Return the session of a proxy's tests. The first creates it, once its environment is set."""
-    return session_with_cached_clients()
 
 
 @dataclass
@@ -78,7 +76,6 @@ class FakeAccount:
 
     proxy: Proxy
     repository: Path
-    env: dict[str, str]
     #: boto3's session, shared because loading the services' descriptions takes seconds. None: one per command.
     session: Any = None
     clients: dict[str, Any] = field(default_factory=dict)
@@ -237,7 +234,7 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     repository = write_repository(tmp_path / "repository")
-    made = FakeAccount(proxy, repository, env, shared_session(proxy.url))
+    made = FakeAccount(proxy, repository, session_of(proxy.url))
     made.client("ecr").create_repository(repositoryName="trireme")
     made.put_image("1")
     made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")

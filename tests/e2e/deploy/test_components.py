@@ -8,8 +8,7 @@ SIZE = ("--cpus", "2", "--memory", "8192", "--gpus", "1")
 
 
 def deploy(cloud: FakeAccount, *options: str, name: str = "ships") -> Done:
-    instances = ("--instance-type", "ml.g4dn.xlarge", "--image", IMAGE, "--model-data", str(cloud.repository))
-    return cloud.sm("deploy", name, "--component", *instances, *SIZE, *options)
+    return cloud.deploy("--component", *SIZE, *options, name=name)
 
 
 def copies(cloud: FakeAccount) -> int:

@@ -14,7 +14,7 @@ from tests.support.deploy_account import (
     IMAGE,
     FakeAccount,
     find_problems,
-    session_with_cached_clients,
+    session_of,
     write_repository,
 )
 
@@ -50,7 +50,7 @@ def killed_after_each_change(cloud: FakeAccount, *words: str) -> list[str]:
 @pytest.mark.exhaustive
 def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: FakeAccount) -> None:
     # The processes share what is loaded here. A connection they must not share, so this session has made none.
-    cloud.session = session_with_cached_clients()
+    cloud.session = session_of("a process that is killed")
     for service in SERVICES:
         cloud.session.client(service)
     find_problems(cloud.repository, mme=False)

@@ -1,12 +1,17 @@
-"""GPUs and TensorRT are detected from the driver's command and the library's name; both may be missing."""
+"""What is on this machine: GPUs and TensorRT, which may be missing, and processes in every state."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from sm import hardware
 from sm.hardware import Gpu, Hardware, gpus, tensorrt
+from tests.support.boxes import wait_until
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 
 pytestmark = pytest.mark.core
@@ -37,3 +42,23 @@ def test_the_image_says_the_fourth_number_of_its_own_library(
         fake_tensorrt_library(tmp_path / "lib", library, monkeypatch)
     monkeypatch.setenv("TRT_VERSION", said)
     assert tensorrt() == version
+
+
+def test_a_child_of_any_thread_is_found_with_its_command_line_and_state() -> None:
+    """The thread must live on: its children become those of another one when it ends."""
+    mine = os.getpid()
+    with ThreadPoolExecutor(1) as thread, thread.submit(subprocess.Popen, ["sleep", "600"]).result() as child:
+        try:
+            assert child.pid in hardware.children(mine)
+            wait_until(lambda: hardware.command_line(child.pid)[:2] == ["sleep", "600"])
+            state, parent, *_ = hardware.status_fields(child.pid)
+            assert (state in b"SR", int(parent)) == (True, mine)
+        finally:
+            child.kill()
+        wait_until(lambda: hardware.status_fields(child.pid)[0] == b"Z", description="its end")
+        assert child.pid in hardware.children(mine)
+        assert hardware.command_line(child.pid) == [""]
+    assert child.pid not in hardware.children(mine)
+    assert hardware.status_fields(child.pid) == []
+    assert hardware.children(child.pid) == set()
+    assert hardware.command_line(child.pid) == [""]
