@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.support import certificates
 from tests.support.boxes import free_port, wait_until
 
@@ -38,8 +40,8 @@ http {{
 def https_site(folder: Path, root: Path, redirects: Mapping[str, str] = NO_REDIRECTS) -> Iterator[int]:
     """Serve the files of ``root`` with nginx, which sends ranges and ETags; yields the port.
 
-    ``folder`` gets ``box.pem``, which the client must trust, and ``access.log``: the path and the Authorization of
-    each request.
+    The test's processes trust it meanwhile. ``folder`` gets ``access.log``: the path and the Authorization of each
+    request.
     """
     certificate, key = certificates.write(folder)
     port = free_port()
@@ -48,7 +50,11 @@ def https_site(folder: Path, root: Path, redirects: Mapping[str, str] = NO_REDIR
     names = {"folder": folder, "port": port, "certificate": certificate, "key": key, "root": root}
     configuration.write_text(CONFIGURATION.format(**names, locations=locations))
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    with subprocess.Popen([str(program), "-p", str(folder), "-c", str(configuration)]) as nginx:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        subprocess.Popen([str(program), "-p", str(folder), "-c", str(configuration)]) as nginx,
+    ):
+        patch.setenv("SSL_CERT_FILE", str(certificate))
         try:
             wait_until(lambda: accepts(port), description="nginx")
             yield port

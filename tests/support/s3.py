@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +42,9 @@ def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def client(url: str, read_timeout_s: float = 10) -> Any:
     """Return a boto3 client for the fake S3 at ``url``."""
     return aws_client("s3", url, "us-east-1", read_timeout=read_timeout_s)
+
+
+def upload(url: str, folder: Path, prefix: str) -> None:
+    """Upload the files of a folder to the bucket ``inputs``, below a prefix."""
+    for file in filter(Path.is_file, folder.rglob("*")):
+        client(url).upload_file(str(file), "inputs", f"{prefix}/{file.relative_to(folder)}")

@@ -78,7 +78,6 @@ def host(
             yield Host("s3://inputs/large/model.tar.gz", tmp_path, proxy, aws)
         else:
             site = stack.enter_context(https_site(tmp_path, tmp_path / "site"))
-            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
             proxy = stack.enter_context(tcp_proxy(site))
             yield Host(f"https://localhost:{proxy.port}/model.tar.gz", tmp_path, proxy)
 

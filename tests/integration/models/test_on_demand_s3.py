@@ -15,7 +15,7 @@ from tests.support.box_fixture import Boxes
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer, states
-from tests.support.s3 import aws, client, s3_url
+from tests.support.s3 import aws, s3_url, upload
 
 __all__ = ["aws", "s3_url"]
 pytestmark = pytest.mark.usefixtures("models")
@@ -27,8 +27,7 @@ def models(s3_url: str, tmp_path: Path) -> None:
     for factor, name in enumerate(("cats", "dogs", "large"), 1):
         multiplying_model(factor).write(tmp_path / "models" / name)
     (tmp_path / "models/large/1/weights.bin").write_bytes(bytes(4 * 2**20))
-    for file in filter(Path.is_file, (tmp_path / "models").rglob("*")):
-        client(s3_url).upload_file(str(file), "inputs", str(file.relative_to(tmp_path)))
+    upload(s3_url, tmp_path / "models", "models")
 
 
 def test_the_commands_of_the_page_load_a_model_and_a_full_disk_costs_another_alone(

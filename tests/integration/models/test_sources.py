@@ -175,11 +175,10 @@ def test_no_sentence_of_a_failed_fetch_has_a_secret(
 
 
 def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive(tmp_path / "m.tar.gz", CONFIG)
     with https_site(tmp_path, tmp_path, redirects={"/moved.tar.gz": "/m.tar.gz"}) as port:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
         folder = fetch(tmp_path, f"https://name:sec%40ret@localhost:{port}/moved.tar.gz")
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
     basic = base64.b64encode(b"name:sec@ret").decode()
@@ -188,12 +187,9 @@ def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
     assert "sec" not in capsys.readouterr().out
 
 
-def test_https_is_fetched_once_and_only_with_the_right_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_is_fetched_once_and_only_with_the_right_digest(tmp_path: Path) -> None:
     content = archive(tmp_path / "m.tar.gz", CONFIG).read_bytes()
     with https_site(tmp_path, tmp_path) as port:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
         url, digest = f"https://localhost:{port}/m.tar.gz", hashlib.sha256(content).hexdigest()
         sources = ModelCache(tmp_path / "cache", print)
         with pytest.raises(StartError):

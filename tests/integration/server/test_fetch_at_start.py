@@ -22,7 +22,7 @@ from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, free_port, wait_until
 from tests.support.download_hosts import https_site
 from tests.support.pages import code_blocks
-from tests.support.s3 import aws, client, s3_url
+from tests.support.s3 import aws, s3_url, upload
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 from tests.support.tritons import MODELS
 
@@ -36,10 +36,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
+def site(tmp_path: Path) -> Iterator[TcpProxy]:
     """An HTTPS server of the folder, behind a proxy that can stop."""
     with https_site(tmp_path, tmp_path) as port, tcp_proxy(port) as proxy:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
         yield proxy
 
 
@@ -53,11 +52,6 @@ def pack(repository: Path, padding: int = 0) -> str:
     path = repository.parent / "model.tar.gz"
     subprocess.run(["tar", "czf", path, "-C", repository, "."], check=True)
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def upload(url: str, repository: Path, prefix: str) -> None:
-    for file in filter(Path.is_file, repository.rglob("*")):
-        client(url).upload_file(str(file), "inputs", f"{prefix}/{file.relative_to(repository)}")
 
 
 COMMANDS = code_blocks("run/models.md")[0].splitlines()
@@ -93,7 +87,6 @@ def test_the_commands_of_the_page_serve_the_models(
             **os.environ,
             "SAGEMAKER_BIND_TO_PORT": str(port),
             "TRIREME_CACHE": str(tmp_path / "cache"),
-            "SSL_CERT_FILE": str(tmp_path / "box.pem"),
             "HF_ENDPOINT": hub.url,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(HERE),
