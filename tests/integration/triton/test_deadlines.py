@@ -1,4 +1,4 @@
-"""A call ends at its deadline or when its caller hangs up, and its shared memory is safe until the model is done."""
+"""A call ends at its deadline, and its shared memory is safe until the model is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.errors import CallerGone, DeadlinePassed
+from sm.errors import DeadlinePassed
 from sm.invocation import Invocation, running
 from sm.settings import Settings
 from sm.triton import server
@@ -75,16 +75,6 @@ def test_a_region_in_use_at_close_is_released_when_its_request_ends(
         assert (call.result() == 7).all()
         del call
     assert server.regions(triton.box.http_port) == []
-
-
-def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path) -> None:
-    has_begun = (notes / "began").exists
-    with running(Invocation(time.monotonic() + 60, has_begun)), pytest.raises(CallerGone):
-        infer_slowly(transport, FOREVER)
-    (notes / "go-on").touch()
-    # The model writes "finished" at its end, unless it was cancelled.
-    wait_until((notes / "cancelled").exists)
-    assert not (notes / "finished").exists()
 
 
 def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, notes: Path) -> None:
