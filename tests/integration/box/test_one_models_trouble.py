@@ -30,19 +30,12 @@ from tests.support.faults.attack import (
     triton,
 )
 from tests.support.faults.inputs import Sample, v2_numbers, with_golden_answers
-from tests.support.tritons import MODELS, Model
+from tests.support.tritons import MODELS
 
 #: Its process dies of a negative number.
 FRAGILE = replace(
     MODELS["echo"],
     answer='if tensor(request, "x").min() < 0:\n    os.abort()\nreturn {"y": tensor(request, "x")}',
-)
-#: Its process dies of a batch with the number 13.
-BATCHED = Model(
-    'x = tensor(request, "x")\nif (x == 13).any():\n    os.abort()\nreturn {"y": x * 2}',
-    {"x": ("FP32", [1])},
-    {"y": ("FP32", [1])},
-    max_batch_size=32,
 )
 
 
@@ -50,11 +43,10 @@ BATCHED = Model(
 def box(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """``echo`` has one instance, ``pair`` two, and the others die of a request or are broken by a test."""
     repository = make_small_repository(tmp_path_factory.mktemp("trouble") / "Größere Modelle (neu)")
-    for name, model in {"fragile": FRAGILE, "fragile_model": BATCHED, "broken": MODELS["echo"]}.items():
+    for name, model in {"fragile": FRAGILE, "broken": MODELS["echo"]}.items():
         model.write(repository / name)
     with boxes.own(
         repository,
-        ("crashing",),
         SAGEMAKER_MODEL_SERVER_TIMEOUT=str(DEADLINE_S),
         TRIREME_RESTARTS=str(RESTARTS),
         TRIREME_WAIT_SECONDS="12",
@@ -120,14 +112,6 @@ def test_a_request_that_crashes_its_model_ends_alone(box: RunningBox) -> None:
     check(box, samples, Fault("crash", send, unnoticed=True))
     assert (answers[0].status_code, answers[0].json()["code"]) == (500, "model_crashed")
     assert reloads(box, "fragile") == 2
-
-
-def test_a_record_that_crashes_its_model_fails_alone_after_two_deaths(box: RunningBox) -> None:
-    results = box.invoke("fragile", [{"x": number} for number in range(32)]).json()["result"]
-    assert results.pop(13)["code"] == "model_crashed"
-    assert results == [2.0 * number for number in range(32) if number != 13]
-    wait_until(lambda: box.invoke("fragile", {"x": 1}).ok, description="the model's answer")
-    assert reloads(box, "fragile_model") == 2
 
 
 def send_number(box: RunningBox, model: str, timeout: float) -> requests.Response:

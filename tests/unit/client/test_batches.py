@@ -17,13 +17,14 @@ import pytest
 from sm.client import Client, ModelMetadata, TensorClient, TensorMetadata, TextPayload
 from sm.client.batches import AT_ONCE, Batches
 from sm.client.payloads import RequestContext
-from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
-from sm.invocation import Invocation, Ticket, current, running
+from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, ModelCrashed, NotReady
+from sm.invocation import Invocation, Suspicion, Ticket, current, running
 from sm.metrics import stage
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
 
 SECONDS = 10.0
+SUSPICION = Suspicion("m", 1, 0)
 
 
 class Shouter(Client):
@@ -37,16 +38,21 @@ class Shouter(Client):
         self.alone: list[str] = []
         self.together: list[list[str]] = []
         self.limits: list[Any] = []
+        self.suspicions: list[Suspicion | None] = []
 
     def has_batches(self, number: int) -> bool:
         return len(self.together) == number
 
     def inference(self, payload: TextPayload) -> object:
         self.alone.append(payload.text)
+        if limit := current():
+            self.suspicions.append(limit.suspicion)
         if payload.text == "hold":
             assert self.released.wait(SECONDS)
         if payload.text == "bad":
             raise BadInput("payload.text: is bad")
+        if payload.text == "deadly":
+            raise ModelCrashed("its process died again")
         return payload.text.upper()
 
     def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
@@ -54,6 +60,9 @@ class Shouter(Client):
         self.limits.append(current())
         if "bad" in texts:
             raise BadInput("a text is bad")
+        if "deadly" in texts:
+            self.limits[-1].suspicion = SUSPICION  # as a call of the model does
+            raise ModelCrashed("its process died")
         if "hold" in texts:
             assert self.released.wait(SECONDS)
         if "gone" in texts:
@@ -156,6 +165,15 @@ def test_a_bad_record_fails_alone(callers: Callers) -> None:
     assert [answers[0], *answers[2:]] == ["A", "C", "D"]
     # Halves are tried, so most others still have company.
     assert callers.client.together == [["a", "bad", "c", "d"], ["a", "bad"], ["c", "d"]]
+
+
+def test_after_a_crash_each_record_is_sent_alone_as_a_suspect(callers: Callers) -> None:
+    answers = callers.call("a", "deadly", "c", "d").result(SECONDS)
+    assert isinstance(answers[1], ModelCrashed)
+    assert [answers[0], *answers[2:]] == ["A", "C", "D"]
+    assert [limit.is_batch for limit in callers.client.limits] == [True]
+    assert callers.client.alone == ["a", "deadly", "c", "d"]
+    assert callers.client.suspicions == [SUSPICION] * 4
 
 
 @pytest.mark.parametrize(
