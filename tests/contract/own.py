@@ -34,9 +34,8 @@ VARIABLES = {
 }
 
 
-@contextmanager
-def start_box(mode: str, folder: Path) -> Iterator[Container]:
-    """Start a Trireme box in that mode. It must keep every promise of the table."""
+def write_served(mode: str, folder: Path) -> ArchiveFolder:
+    """Write the models of a mode to ``folder/model`` and its archives, and return their folder."""
     for name in SERVED[mode]:
         MODELS[name].write(folder / "model" / name)
     platform = ArchiveFolder(folder / "archives")
@@ -44,6 +43,13 @@ def start_box(mode: str, folder: Path) -> Iterator[Container]:
         steps = {"first": multiplying_model(2), "second": multiplying_model(3)}
         platform.write_flat("flat")
         platform.write_nested("nested", {**steps, "both": chain_config(*steps)})
+    return platform
+
+
+@contextmanager
+def start_box(mode: str, folder: Path) -> Iterator[Container]:
+    """Start a Trireme box in that mode. It must keep every promise of the table."""
+    platform = write_served(mode, folder)
     variables: dict[str, Any] = {**VARIABLES[mode], "TRIREME_MODEL_ARCHIVES": str(platform.home)}
     with running_box(folder, folder / "model", clients=(), **variables) as box:
         yield Container(

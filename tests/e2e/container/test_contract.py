@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.contract.own import BODY
+from tests.contract.own import BODY, VARIABLES, write_served
 from tests.support.containers import running_container
-from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
-from tests.support.tritons import MODELS
 
-ECHO = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo"
-#: The variables of each mode.
-MODES = {
-    "single": (ECHO, "SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true"),
-    "batch": (ECHO, "SAGEMAKER_BATCH=true", "SAGEMAKER_BATCH_STRATEGY=MULTI_RECORD"),
-    "mme": ("SAGEMAKER_MULTI_MODEL=true",),
-}
 INSIDE = "/opt/ml/models"
 
 
@@ -32,23 +23,17 @@ def make_readable(folder: Path) -> None:
 
 
 def check_promises(folder: Path, image: str, mode: str) -> None:
-    repository, mount, options = None, [], []
+    archives, repository, options = write_served(mode, folder), None, []
+    flags = [part for variable in VARIABLES[mode].items() for part in ("-e", "=".join(variable))]
     if mode == "mme":
-        archives = ArchiveFolder(folder / "archives")
-        archives.write_flat("flat")
-        chain = {"first": multiplying_model(2), "second": multiplying_model(3)}
-        archives.write_nested("nested", {**chain, "both": chain_config("first", "second")})
-        mount = ["-v", f"{archives.home}:{INSIDE}:ro", "--shm-size", "256m"]
+        flags += ["-v", f"{archives.home}:{INSIDE}:ro", "--shm-size", "256m"]
         options = ["--model-dir", f"{archives.home}:{INSIDE}"]
     else:
         repository = folder / "model"
-        for name in ("counts", "echo"):
-            MODELS[name].write(repository / name)
     make_readable(folder)
-    flags = [part for variable in MODES[mode] for part in ("-e", variable)]
     (folder / "body.json").write_bytes(BODY)
     table = folder / "table.json"
-    with running_container(image, repository, *flags, *mount) as box:
+    with running_container(image, repository, *flags) as box:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract"]
         command += ["--url", box.url, "--mode", mode, "--body", str(folder / "body.json"), *options]
         command += ["--contract-json", str(table)]
