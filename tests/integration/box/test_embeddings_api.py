@@ -85,25 +85,26 @@ RANK: dict[str, Any] = {"model": "ranker", "query": "where ?", "documents": ["ad
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "param"),
+    ("path", "body", "status", "param", "code"),
     [
-        ("embeddings", {**EMBED, "input": []}, 400, "input"),
-        ("embeddings", {**EMBED, "input": [TEXTS[0], 3]}, 400, "input[1]"),
-        ("embeddings", {**EMBED, "input": [[1, -3]]}, 400, "input[0][1]"),
-        ("embeddings", {**EMBED, "input": 3}, 400, "input"),
-        ("embeddings", {**EMBED, "dimensions": 5}, 400, "dimensions"),
-        ("embeddings", {**EMBED, "dimensions": 0}, 400, "dimensions"),
-        ("embeddings", {**EMBED, "encoding_format": "int8"}, 400, "encoding_format"),
-        ("embeddings", {**EMBED, "prompt": "a"}, 400, "prompt"),
-        ("embeddings", {**EMBED, "input": [TEXTS[0], "this is unreadable"]}, 400, "input[1]"),
-        ("rerank", {**RANK, "documents": ["a"] * 100_001}, 413, None),
+        ("embeddings", {**EMBED, "input": []}, 400, "input", "wrong_payload"),
+        ("embeddings", {**EMBED, "input": [TEXTS[0], 3]}, 400, "input[1]", "wrong_payload"),
+        ("embeddings", {**EMBED, "input": [[1, -3]]}, 400, "input[0][1]", "wrong_payload"),
+        ("embeddings", {**EMBED, "input": 3}, 400, "input", "wrong_payload"),
+        ("embeddings", {**EMBED, "dimensions": 5}, 400, "dimensions", "wrong_payload"),
+        ("embeddings", {**EMBED, "dimensions": 0}, 400, "dimensions", "wrong_payload"),
+        ("embeddings", {**EMBED, "encoding_format": "int8"}, 400, "encoding_format", "wrong_payload"),
+        ("embeddings", {**EMBED, "prompt": "a"}, 400, "prompt", "wrong_payload"),
+        ("embeddings", {**EMBED, "input": [TEXTS[0], "this is unreadable"]}, 400, "input[1]", "bad_input"),
+        ("rerank", {**RANK, "documents": ["a"] * 100_001}, 413, None, "too_large"),
     ],
 )
 def test_what_cannot_be_answered_is_an_error_in_openais_form(
-    box: RunningBox, path: str, body: dict[str, Any], status: int, param: str | None
+    box: RunningBox, path: str, body: dict[str, Any], status: int, param: str | None, code: str
 ) -> None:
     answer = requests.post(f"{box.url}/v1/{path}", json=body, timeout=30)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (status, param, code)
 
 
 @pytest.mark.parametrize(("path", "model"), [("embeddings", "sentences"), ("rerank", "ranker")])

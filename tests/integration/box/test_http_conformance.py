@@ -81,6 +81,7 @@ CASES = {
     "HTTP/0.9, whose answer has no status": Case(b"GET /ping\r\n", [], False),
     "a method in small letters": Case(GOOD.replace(b"POST", b"post", 1), [400], False),
     "CONNECT": Case(b"CONNECT box:443 HTTP/1.1\r\nHost: box\r\n\r\n", [400], False),
+    "HEAD": Case(b"HEAD /v2/models/echo HTTP/1.1\r\nHost: box\r\n\r\n", [200]),
     "TRACE": Case(b"TRACE / HTTP/1.1\r\n" + CLOSE, [405], False, "method_not_allowed"),
     "no HTTP": Case(b"nonsense\r\n\r\n", [400], False),
     "a negative length": Case(post(b"Content-Length: -5\r\n", b""), [400], False),

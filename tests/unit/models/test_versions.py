@@ -6,12 +6,15 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from sm import hardware
+from sm.control import app
 from sm.errors import BadInput, Conflict, NotReady
 from sm.models import versions as versions_module
 from sm.models.canary import Canary
@@ -21,6 +24,7 @@ from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
 from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
+from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.model_archives import chain_config, multiplying_model
 
@@ -82,6 +86,26 @@ def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(versions: 
     versions.look()
     versions.look()
     assert versions.played.loads == ["cats"]
+
+
+@pytest.mark.parametrize(("seconds", "polls"), [("0", []), ("7", [7])])
+def test_the_control_plane_looks_every_so_many_seconds_if_there_are_any(
+    versions: PlayedVersions, monkeypatch: pytest.MonkeyPatch, seconds: str, polls: list[float]
+) -> None:
+    versions.change()
+    loader, box, *_ = versions.parts
+    poll = Mock()
+    monkeypatch.setattr(app, "build_loader", lambda *_: loader)
+    monkeypatch.setattr(app, "Poll", poll)
+    app.build_versions(
+        Settings.read({"TRIREME_MODEL_POLL": seconds}), replace(box, source=str(versions.folder))
+    )
+    assert [call.args[1] for call in poll.call_args_list] == polls
+    assert poll.return_value.start.call_count == len(polls)
+    for call in poll.call_args_list:
+        for _ in range(3):
+            call.args[2]()
+    assert versions.played.loads == ["cats"] * len(polls)
 
 
 def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(versions: PlayedVersions) -> None:

@@ -64,6 +64,7 @@ def classify(
     body: bytes,
     content_type: str = "application/json",
     headers: dict[str, str] | None = None,
+    query: dict[str, str] | None = None,
     model: str = "",
     inference_type: str = "infer",
     default_model: str = "pictures",
@@ -71,7 +72,7 @@ def classify(
 ) -> ClassifiedRequest:
     all_headers = {"content-type": content_type, **(headers or {})}
     classifier = Classifier(models(), default_model, inference_type=inference_type, sessions=sessions)
-    return classifier.parse(Message(body, all_headers, {}, "id", model))
+    return classifier.parse(Message(body, all_headers, query or {}, "id", model))
 
 
 def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
@@ -87,6 +88,7 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
 JSON, JPEG, FORM = "application/json", "image/jpeg", "application/x-www-form-urlencoded"
 GENERATE, SCRIPT = {"inference_type": "generate"}, {"default_model": "script"}
 NAMED_PLAIN = {ATTRIBUTES: "modelname=plain;version=3", TARGET: "pictures"}
+ASKED_PLAIN = {"query": {"modelname": "plain"}}
 GZIP = {"headers": {"content-encoding": "gzip"}}
 #: A dispatch request that names a model; of another type it is told the right one.
 NAMED = b'{"modelname":"pictures","payload":"x"}'
@@ -156,10 +158,13 @@ OF_GENERATE = (TritonRequest, "pictures", "generate")
         # JSON lines.
         (b"1\n2", JSON_LINES, {}, (LinesRequest,)),
         (b"", f"{JSON_LINES};charset=utf-8", {}, (LinesRequest,)),
-        # The model in the path wins over the one in the body and in a header.
+        # The model in the path wins over the one in the body, in a header and in the query, and the query's is the last.
         (b'{"modelname":"other","payload":1}', JSON, {"model": "pictures"}, dispatch(1)),
         (b'{"inputs":[]}', JSON, {"model": "plain"}, (TritonRequest, "plain", "infer")),
-        (b"\xff\xd8", JPEG, {"model": "pictures", "headers": NAMED_PLAIN}, dispatch("raw")),
+        (b"\xff\xd8", JPEG, {"model": "pictures", "headers": NAMED_PLAIN, **ASKED_PLAIN}, dispatch("raw")),
+        (b"\xff\xd8", JPEG, {"model": "pictures", **ASKED_PLAIN}, dispatch("raw")),
+        (b"\xff\xd8", JPEG, {"headers": {TARGET: "pictures"}, **ASKED_PLAIN}, dispatch("raw")),
+        (b'{"inputs":[]}', JSON, ASKED_PLAIN, (TritonRequest, "plain", "infer")),
         # Custom attributes name it if the body does not.
         (b'{"inputs":[]}', JSON, {"headers": NAMED_PLAIN}, (TritonRequest, "plain", "infer", "3")),
         # A session id alone is not a session command.

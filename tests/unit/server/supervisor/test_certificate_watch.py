@@ -53,8 +53,8 @@ def test_files_may_be_replaced_one_after_the_other(setup: Watched) -> None:
 
 def test_invalid_files_are_reported_once_until_the_next_valid_ones(setup: Watched) -> None:
     valid = setup.files[0].read_bytes()
-    for _ in range(2):
-        setup.files[0].write_text("garbage")
+    for spoil in (lambda file: file.write_text("garbage"), Path.unlink):
+        spoil(setup.files[0])
         setup.poll(4)
         assert setup.served_certificate() == valid
         setup.files[0].write_bytes(valid)
