@@ -1,6 +1,6 @@
-"""The box keeps answering and recovers when processes die, models are missing, or callers are too many.
+"""The box keeps answering and recovers when processes die or callers are too many.
 
-Flooded models wait until a test releases them, so that nothing depends on the speed of the machine.
+The flooded model waits until its test releases it, so that nothing depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.run_state import Box
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, descendants, wait_until
 from tests.support.load import Load, dispatch_body
@@ -26,7 +25,7 @@ WORKERS, THREADS = 2, 2
 MODEL_SHARE = WORKERS * THREADS
 #: Longer than a test may take: only the test releases a flooded model.
 MAX_WAIT_S = 300
-#: ``quiet`` answers at once; every other model waits until there is a file ``go`` in the box's folder.
+#: ``quiet`` answers at once; ``flooded`` waits until there is a file ``go`` in the box's folder.
 CLIENT = """
 import time
 from sm.client import Client, TextPayload
@@ -53,16 +52,6 @@ class Pipeline(Client):
         rows = np.full((1, 100_000), len(payload.text), np.float32)
         return float(self.triton.infer("fixed", {"x": self.triton.infer("echo", {"x": rows})["y"]})["y"].sum())
 """
-#: Needs a model, and calls none.
-LATE = """
-from sm.client import Client, TextPayload
-
-class Late(Client):
-    payload, models = TextPayload, ("fixed",)
-
-    def inference(self, payload):
-        return payload.text
-"""
 CLIENTS = {
     f"{name}/client.py": CLIENT.format(name=name.capitalize(), waits=name != "quiet", held=MAX_WAIT_S)
     for name in ("flooded", "quiet")
@@ -71,13 +60,12 @@ INFER = "/v2/models/echo/infer"
 
 
 @pytest.fixture(scope="module")
-def module_box(boxes: Boxes) -> Iterator[RunningBox]:
+def box(boxes: Boxes) -> Iterator[RunningBox]:
     with boxes.own(
         ("echo", "fixed"),
-        ("box", {**CLIENTS, "pipeline/client.py": PIPELINE, "late/client.py": LATE}),
+        ("box", {**CLIENTS, "pipeline/client.py": PIPELINE}),
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         SAGEMAKER_MODEL_SERVER_TIMEOUT=str(MAX_WAIT_S),
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
         TRIREME_THREADS=str(THREADS),
         TRIREME_QUEUE="4",
         TRIREME_RESTARTS="50",
@@ -86,33 +74,8 @@ def module_box(boxes: Boxes) -> Iterator[RunningBox]:
         yield box
 
 
-@pytest.fixture
-def box(module_box: RunningBox) -> Iterator[RunningBox]:
-    """The module's box; afterwards waiting models are released and the queues are empty."""
-    go = module_box.folder / "go"
-    go.unlink(missing_ok=True)
-    yield module_box
-    go.touch()
-    if module_box.process.poll() is None:
-        for name in ("trireme_model_in_flight", "trireme_model_queue_length"):
-            idle = partial(lambda name: module_box.metric(name) == 0, name)
-            wait_until(idle, description=name)
-
-
 def gauge(box: RunningBox, name: str, model: str) -> float:
     return box.metric(f"trireme_model_{name}", model=model)
-
-
-@contextmanager
-def flood_model(box: RunningBox, callers: int) -> Iterator[Load]:
-    """Call the model ``flooded`` until its queue is full and its share is at work; release it afterwards."""
-    with Load(box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(callers) as load:
-        try:
-            wait_until(lambda: load.outcomes["429"] > 0, description="a 429")
-            wait_until(lambda: gauge(box, "in_flight", "flooded") == MODEL_SHARE, description="its share")
-            yield load
-        finally:
-            (box.folder / "go").touch()
 
 
 def outcomes(box: RunningBox, model: str, callers: int, requests_each: int) -> dict[str, int]:
@@ -121,17 +84,22 @@ def outcomes(box: RunningBox, model: str, callers: int, requests_each: int) -> d
 
 def test_only_the_flooded_model_is_refused_and_neither_ping_nor_another_model_waits(box: RunningBox) -> None:
     rejected_before = gauge(box, "rejected_total", "quiet")
-    with flood_model(box, callers=60) as load:
-        assert outcomes(box, "quiet", 3, 20) == {"200": 60}
-        assert outcomes(box, "pipeline", 2, 5) == {"200": 10}
-        assert box.invoke("quiet", ["four"] * 100).json()["result"] == [4] * 100
-        assert requests.post(box.url + INFER, data=ECHO_BODY, timeout=20).status_code == 200
-        assert [box.ping()[0] for _ in range(20)] == [200] * 20
-        # All that time the flooded model, which has every thread, finished no request.
-        assert load.outcomes["200"] == 0
-        assert gauge(box, "queue_length", "flooded") > 0
-        assert gauge(box, "rejected_total", "flooded") > 0
-        assert gauge(box, "rejected_total", "quiet") == rejected_before
+    with Load(box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(60) as load:
+        try:
+            wait_until(lambda: load.outcomes["429"] > 0, description="a 429")
+            wait_until(lambda: gauge(box, "in_flight", "flooded") == MODEL_SHARE, description="its share")
+            assert outcomes(box, "quiet", 3, 20) == {"200": 60}
+            assert outcomes(box, "pipeline", 2, 5) == {"200": 10}
+            assert box.invoke("quiet", ["four"] * 100).json()["result"] == [4] * 100
+            assert requests.post(box.url + INFER, data=ECHO_BODY, timeout=20).status_code == 200
+            assert [box.ping()[0] for _ in range(20)] == [200] * 20
+            # All that time the flooded model, which has every thread, finished no request.
+            assert load.outcomes["200"] == 0
+            assert gauge(box, "queue_length", "flooded") > 0
+            assert gauge(box, "rejected_total", "flooded") > 0
+            assert gauge(box, "rejected_total", "quiet") == rejected_before
+        finally:
+            (box.folder / "go").touch()
     assert set(load.outcomes) == {"200", "429"}
     # After the release the model is known as a slow one, and the header says when to come again.
     assert all("retry-after: " in head for head in load.headers)
@@ -177,41 +145,6 @@ def test_a_killed_master_of_the_workers_is_replaced_and_no_request_fails(box: Ru
     with load_around(box):
         box.kill_and_wait_for_restart("data")
     box.wait_ready()
-
-
-@pytest.mark.exhaustive
-def test_a_restart_without_a_model_serves_its_client_once_it_is_there(
-    box: RunningBox,
-) -> None:
-    """Only at the start of the box a client without its model is the end."""
-
-    def change_model(verb: str) -> None:
-        state = Box.load(box.run_folder())
-        url = f"http://127.0.0.1:{state.http_port}/v2/repository/models/fixed/{verb}"
-        assert requests.post(url, headers=dict(state.http_keys), json={}, timeout=60).ok
-
-    def statuses(model: str) -> set[int]:
-        """Invoke the client often enough to reach every worker."""
-        return {box.invoke(model, "four").status_code for _ in range(8 * WORKERS)}
-
-    def has_new_worker(before: list[int]) -> bool:
-        return bool(set(box.workers()) - set(before))
-
-    restarts = box.child("data")["restarts"]
-    for killed in ("worker", "master"):
-        change_model("unload")
-        if killed == "master":
-            box.kill_and_wait_for_restart("data")
-        else:
-            before = box.wait_for_workers(WORKERS)
-            os.kill(before[0], signal.SIGKILL)
-            wait_until(partial(has_new_worker, before), description="a new worker")
-        # It looked for the model, did not find it, and therefore does not serve the client.
-        wait_until(lambda: statuses("late") != {200}, description="the new worker's answer")
-        assert statuses("quiet") == {200}
-        change_model("load")
-        wait_until(lambda: statuses("late") == {200}, description="the client in every worker")
-    assert box.child("data")["restarts"] == restarts + 1
 
 
 def test_sigterm_under_load_loses_no_accepted_request(box: RunningBox) -> None:

@@ -1,20 +1,25 @@
-"""A client whose model is not served yet waits. tests/integration/box/test_faults.py has one that is served later."""
+"""A client whose model is not served yet waits, unless the box starts: then it is the end."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import NotReady
+from sm.errors import NotReady, StartError
 from sm.invocation import current
 from sm.models import found_clients
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
 from sm.plugins.discovery import Found, find_clients
+from sm.run_state import Box
+from sm.server.worker import DataPlane
+from sm.settings import Settings
 from tests.support.client_sources import EmptyTriton, write_client
 from tests.support.invocations import waiting_requests
 
@@ -82,3 +87,19 @@ def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
     triton.serves, triton.asked = True, Mock(side_effect=lambda: go_on.wait(60))
     with waiting_requests(lambda: models.use("late_client", current()), go_on.set) as run:
         assert run(lambda: models.use("another", current())).result() is None
+
+
+def test_only_at_the_first_start_a_client_without_its_model_is_the_end(
+    loader: FoundLoader, triton: LateTriton, tmp_path: Path
+) -> None:
+    """gunicorn ends if a worker does not start, and the workers that serve already would end with it."""
+    box = Box("id", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)
+    plane: Any = SimpleNamespace(settings=Settings(clients=(tmp_path / "c",)), box=box)
+    transport = Mock(wraps=triton, connect=Mock(), ready_models=Mock(return_value={}))
+    with pytest.raises(StartError, match="late"):
+        DataPlane.models(plane, transport)
+    box.clients_file.touch()  # as a worker that has started leaves it
+    models, _ = DataPlane.models(plane, transport)
+    assert not models.known("late_client")
+    triton.serves = True
+    assert models.use("late_client", None)
