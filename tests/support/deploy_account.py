@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from moto.moto_api._internal.models import moto_api_backend
+from moto.sagemakerruntime.models import sagemakerruntime_backends
 
 from sm import cli
 from sm.commands import client_loading
 from sm.commands.progress import Progress
 from sm.repository.problems import Problem
 from tests.support.aws import ENVIRONMENT, REGION
-from tests.support.aws_proxy import ACCOUNT, DIRECT, Proxy, running_proxy
+from tests.support.aws_proxy import ACCOUNT, Proxy, running_proxy
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 
@@ -123,12 +123,9 @@ class FakeAccount:
     def set_results(self, *results: Any) -> None:
         """Set the results of the endpoint's next invocations, in order."""
         bodies = [json.dumps({"modelname": "ship", "result": result}) for result in results]
-        for kind, member in (("endpoint-results", "Body"), ("async-endpoint-results", "data")):
-            rows = [{member: body} for body in bodies]
-            request = {"account_id": ACCOUNT, "region": REGION, "results": rows}
-            url = f"{self.proxy.url}/moto-api/static/sagemaker/{kind}"
-            headers = {"User-Agent": DIRECT}
-            assert requests.post(url, json=request, headers=headers, timeout=10).status_code == 201
+        runtime = sagemakerruntime_backends[ACCOUNT][REGION]
+        runtime.results_queue.extend((body, "application/json", "AllTraffic", "") for body in bodies)
+        runtime.async_results_queue.extend((False, body) for body in bodies)
 
     def account(self) -> Account:
         """Return the account as a deploy command sees it."""
