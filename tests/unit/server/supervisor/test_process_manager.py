@@ -312,18 +312,15 @@ def test_a_start_names_the_models_that_are_not_ready_while_it_waits_and_when_it_
     assert box.logged[-1].endswith(f"{box.unready}.")
 
 
-def test_a_model_that_a_restarted_triton_cannot_load_costs_another_restart() -> None:
+@pytest.mark.parametrize(
+    ("failure", "seconds"), [("the model 'resnet' cannot be loaded: No space left on device.", 1), ("", 61)]
+)
+def test_a_restart_that_fails_or_takes_too_long_costs_another(failure: str, seconds: float) -> None:
     box = PlayedBox().start_all().exit(TRITON, -9).advance(0.2)
-    box.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
-    assert box.advance(1).calls[-1] == ("kill", TRITON)
-    assert box.failures[TRITON].removesuffix(".") in box.logged[-1]
+    box.failures[TRITON] = failure
+    assert box.advance(seconds).calls[-1] == ("kill", TRITON)
+    assert failure.removesuffix(".") in box.logged[-1]
     assert (box.stop_code, box.exit(TRITON, -9).restarts(TRITON)) == (None, 2)
-
-
-def test_a_restart_that_takes_too_long_is_killed_and_counted() -> None:
-    box = PlayedBox().start_all().exit(TRITON, -9).advance(0.2).advance(61)
-    assert box.calls[-1] == ("kill", TRITON)
-    assert (box.exit(TRITON, -9).stop_code, box.restarts(TRITON)) == (None, 2)
 
 
 def test_a_stop_goes_from_nginx_to_the_control_plane_and_exits_0() -> None:
