@@ -99,12 +99,3 @@ def test_the_words_of_a_caller_are_a_400(attacked: Attacked, route: str) -> None
             answer = attacked.post(ROUTES[route], body)
             assert (answer.status_code, answer.json()["code"]) == (400, "bad_input"), (body, answer.text)
     assert attacked.calls() == before
-
-
-@pytest.mark.parametrize(("client", "calls"), [("many", 2), ("once", 1)])
-def test_nginx_gives_a_request_that_may_not_repeat_to_no_second_worker(
-    attacked: Attacked, client: str, calls: int
-) -> None:
-    before = attacked.calls()
-    assert attacked.box.invoke(client, {"text": "die"}).status_code == 503
-    assert attacked.calls() == before + calls

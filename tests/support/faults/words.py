@@ -51,11 +51,8 @@ def response(outputs):
 """
 
 
-#: A client of ``says``. It dies itself of the text ``die``.
+#: A client of ``says``.
 CLIENT = """
-import os
-import signal
-
 import numpy as np
 from sm.client import TensorClient, TextPayload
 
@@ -64,10 +61,6 @@ class Client(TensorClient):
     payload, model, repeatable = TextPayload, "says", {repeatable}
 
     def preprocess(self, payload):
-        if payload.text == "die":
-            with open({calls!r}, "a") as file:
-                file.write(".")
-            os.kill(os.getpid(), signal.SIGKILL)
         return {{"x": np.array([payload.text.encode()], object)}}
 
     def postprocess(self, outputs, payload):
@@ -91,7 +84,7 @@ def write_models(folder: Path) -> None:
     ).write(repository / "streams")
     for name in ("many", "once"):
         (folder / "clients" / name).mkdir(parents=True)
-        source = CLIENT.format(repeatable=name == "many", calls=str(calls))
+        source = CLIENT.format(repeatable=name == "many")
         (folder / "clients" / name / "client.py").write_text(source)
 
 
