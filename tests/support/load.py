@@ -55,9 +55,6 @@ class Load:
             assert not thread.is_alive(), "a request hangs"
         return self
 
-    def total(self) -> int:
-        return sum(self.outcomes.values())
-
     def _call(self, count: int) -> None:
         for _ in range(count):
             if self._stop.is_set():

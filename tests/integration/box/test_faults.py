@@ -156,7 +156,7 @@ def test_sigterm_under_load_loses_no_accepted_request(box: RunningBox) -> None:
     ):
         wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
         wait_until(
-            lambda: slow_load.total() or gauge(box, "in_flight", "slow") == 2, description="slow requests"
+            lambda: slow_load.outcomes or gauge(box, "in_flight", "slow") == 2, description="slow requests"
         )
         assert box.stop(signal.SIGTERM) == 0
         slow_load.join()
