@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from sm.client.readiness import Readiness
 from sm.errors import Interrupted
 from sm.invocation import Invocation
+from sm.model_processes.answer_guard import AnswerGuard
+from sm.models.found_clients import models_of
+from sm.router.app import pipeline_of
 from sm.router.once import OnceNotes
+from sm.run_state import Box
+from sm.settings import Settings
+from sm.triton.calls import Calls
 
 #: Above the kernel's largest process id.
 NO_PROCESS = 2**22 + 1
@@ -35,6 +42,20 @@ def test_the_request_of_a_worker_that_died_is_refused(notes: OnceNotes, tmp_path
         notes.begin(make_request())
     notes.begin(make_request("another"))
     notes.begin(make_request(arrival="1700000000.124"))
+
+
+def test_the_workers_of_a_box_share_their_notes(tmp_path: Path) -> None:
+    box, models = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), models_of({})
+    readiness = Readiness(models.all_clients, tmp_path / "unready")
+    one, another = (
+        pipeline_of(Settings(), box, models, Calls(AnswerGuard(None)), readiness, None).once for _ in range(2)
+    )
+    assert one and another
+    one.begin(make_request())
+    (note,) = (tmp_path / "once").iterdir()
+    note.write_text(str(NO_PROCESS))
+    with pytest.raises(Interrupted):
+        another.begin(make_request())
 
 
 def test_two_requests_of_one_moment_and_id_both_run(notes: OnceNotes) -> None:
