@@ -49,7 +49,7 @@ def test_invoke_endpoint_gets_the_same_body_as_invocations(runtime: Any, contain
 
 def test_an_error_of_the_container_is_a_model_error(runtime: Any, container: Container) -> None:
     with pytest.raises(runtime.exceptions.ModelError) as excinfo:
-        runtime.invoke_endpoint(EndpointName="mine", Body=b"{", ContentType="application/json")
+        runtime.invoke_endpoint(EndpointName="any-other", Body=b"{", ContentType="application/json")
     error = excinfo.value.response
     assert error["ResponseMetadata"]["HTTPStatusCode"] == 424
     assert 400 <= error["OriginalStatusCode"] < 500

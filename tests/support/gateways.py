@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from tests.support.aws import ENVIRONMENT, REGION, aws_client
 from tests.support.boxes import WAIT_TIMEOUT_S, free_port, wait_until
+from tests.support.hostile_pictures import encode
 from tests.support.tritons import SETTINGS, Model, TritonProcess
 
 KEY = "the-key-of-a-test-which-is-no-secret"
@@ -181,9 +181,7 @@ def prepare_empty_triton(folder: Path, repository: Path, settings: Settings = SE
 
 
 def picture(colour: str, kind: str = "png") -> bytes:
-    content = io.BytesIO()
-    Image.new("RGB", (20, 16), colour).save(content, kind)
-    return content.getvalue()
+    return encode(Image.new("RGB", (20, 16), colour), kind)
 
 
 RED, BLUE = picture("red"), picture("blue")

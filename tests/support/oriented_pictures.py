@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from tests.support.hostile_pictures import encode
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 #: For each EXIF orientation, how the camera stored the picture: the inverse of what must be applied.
@@ -42,7 +43,5 @@ def exif_orientation(orientation: int) -> Image.Exif:
 
 def enlarged_jpeg(file: Path) -> bytes:
     """A picture as a JPEG of 12 megapixels, which a client decodes smaller."""
-    stream = io.BytesIO()
     picture = Image.open(file).convert("RGB").resize((4032, 3024), Image.Resampling.BICUBIC)
-    picture.save(stream, "JPEG", quality=90)
-    return stream.getvalue()
+    return encode(picture, "JPEG", quality=90)

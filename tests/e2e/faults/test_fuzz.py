@@ -13,7 +13,7 @@ import io
 import json
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -28,6 +28,8 @@ from tests.support.boxes import RunningBox
 from tests.support.faults.attack import all_processes
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import BINARY, JSON, LINES, TEXTS, Sample, pictures
+from tests.support.hostile_pictures import encode
+from tests.support.npy_bodies import encode_npy
 
 REQUESTS, CALLERS = 10_000 if FULL else 400, 4
 #: One request in so many is a valid one whose answer is checked.
@@ -47,10 +49,7 @@ HANDSHAKE = (
 
 @dataclass(frozen=True)
 class Request:
-    """A request; ``message`` is the body as a JSON value, if it is one."""
-
     path: str
-    message: Any = None
     body: bytes = b""
     content_type: str = JSON
     method: str = "POST"
@@ -61,14 +60,8 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def written(save: Callable[[io.BytesIO], object]) -> bytes:
-    stream = io.BytesIO()
-    save(stream)
-    return stream.getvalue()
-
-
-NPY = written(lambda stream: np.save(stream, np.zeros((3, 8, 8), "u1")))
-PNG = written(lambda stream: Image.open(io.BytesIO(PICTURE)).save(stream, "PNG"))
+NPY = encode_npy(np.zeros((3, 8, 8), "u1"))
+PNG = encode(Image.open(io.BytesIO(PICTURE)), "PNG")
 
 
 def binary(path: str) -> Request:
@@ -86,9 +79,10 @@ def valid_request(choice: random.Random) -> Request:
     """Draw a request as a well-meaning caller sends it."""
     model, text = choice.choice(MODELS), choice.choice(TEXTS)
     payload = {"text": text} if model == "bert_base" else {"image": ENCODED}
-    dispatch = {"modelname": model, "payload": choice.choice((payload, [payload] * 3))}
-    v2 = {"inputs": [TENSOR], "outputs": [{"name": "y"}], "parameters": {"timeout": 0}, "id": "a"}
-    lines = b"\n".join(to_json(message) for message in (dispatch, {"text": text}, v2))
+    dispatch = to_json({"modelname": model, "payload": choice.choice((payload, [payload] * 3))})
+    v2 = to_json({"inputs": [TENSOR], "outputs": [{"name": "y"}], "parameters": {"timeout": 0}, "id": "a"})
+    lines = b"\n".join((dispatch, to_json({"text": text}), v2))
+    flat, load = to_json({"x": 1.5}), to_json({"model_name": model, "url": "/opt/ml/models/x"})
     return choice.choice(
         (
             Request("/invocations", dispatch),
@@ -101,8 +95,8 @@ def valid_request(choice: random.Random) -> Request:
             Request("/invocations?modelname=bert_base", body=lines, content_type=LINES),
             *(Request(path, v2) for path in ("/invocations?modelname=echo", "/v2/models/echo/infer")),
             *(binary(path) for path in ("/invocations?modelname=echo", "/v2/models/echo/infer")),
-            *(Request(f"/v2/models/{model}/{verb}", {"x": 1.5}) for verb in ("generate", "generate_stream")),
-            Request("/models", {"model_name": model, "url": "/opt/ml/models/x"}),
+            *(Request(f"/v2/models/{model}/{verb}", flat) for verb in ("generate", "generate_stream")),
+            Request("/models", load),
             *(Request(path, method="GET") for path in PATHS[:12]),
             Request(SOCKET, body=choice.randbytes(60), method="GET", headers=HANDSHAKE),
         )
@@ -192,7 +186,7 @@ def draw(seed: int, number: int) -> tuple[str, str, bytes]:
     choice = random.Random(f"{seed}:{number}")
     kind = choice.choices(KINDS, SHARES)[0]
     request = valid_request(choice)
-    body = request.body if request.message is None else to_json(request.message)
+    body = request.body
     if kind == "body":
         body = mutate(choice, body)
     method, path = request.method, request.path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ from chalicelib.tritons import Tritons
 
 from sm.router.answers import dumps
 from tests.support.gateways import BLUE, BUCKET, MODELS, RED, FakeBucket, Gateway
+from tests.support.npy_bodies import encode_npy
 
 BLUE_PAYLOAD = {"payload": {"image": base64.b64encode(BLUE).decode()}}
 
@@ -24,11 +24,9 @@ BLUE_PAYLOAD = {"payload": {"image": base64.b64encode(BLUE).decode()}}
 @pytest.fixture(autouse=True, scope="module")
 def stored_objects(cloud: FakeBucket) -> Iterator[None]:
     """Pictures and texts, and two models that are not served."""
-    zeros = io.BytesIO()
-    np.save(zeros, np.zeros((3, 8, 8), np.float32))
     cloud.put("images/red.png", RED)
     cloud.put("images/whatever", RED, ContentType="image/png")
-    cloud.put("images/zeros.npy", zeros.getvalue())
+    cloud.put("images/zeros.npy", encode_npy(np.zeros((3, 8, 8), np.float32)))
     cloud.put("images/words.json", b'{"tensor": ["a", "b"]}')
     models = {
         "waiting/config.pbtxt": b"",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from tests.support.gateways import (
     running_gateway_server,
     short_name,
 )
+from tests.support.hostile_pictures import encode
 from tests.support.tritons import HEAD, Model, TritonProcess
 
 #: The reference's own short names and shapes, and a few more for these tests.
@@ -124,9 +124,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
         cloud.put("models/densenet_onnx/densenet_onnx_labels.txt", "\n".join(LABELS).encode())
         cloud.put("models/described_onnx/preprocess.json", json.dumps(PREPROCESS).encode())
         for kind, key in (("jpeg", "x.jpg"), ("png", "x.png")):
-            content = io.BytesIO()
-            make_picture().save(content, kind)
-            cloud.put(f"images/{key}", content.getvalue())
+            cloud.put(f"images/{key}", encode(make_picture(), kind))
         cloud.put("images/text.jpg", b"no picture")
         cloud.put("images/large.jpg", b"x" * (2**20 + 1))
         triton = prepare_empty_triton(home / "triton", repository)

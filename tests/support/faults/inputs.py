@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 
 from sm.commands.golden import differences
 from sm.settings import HERE
+from tests.support.hostile_pictures import encode
 from tests.support.load import dispatch_body
 
 JSON, LINES = "application/json", "application/jsonlines"
@@ -117,9 +118,7 @@ def pictures(count: int) -> list[bytes]:
             picture = ImageOps.mirror(picture)
         if round_number % 3 == 2:
             picture = ImageOps.grayscale(picture).convert("RGB")
-        stream = io.BytesIO()
-        picture.save(stream, "JPEG", quality=85)
-        encoded.append(stream.getvalue())
+        encoded.append(encode(picture, "JPEG", quality=85))
     return encoded
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from PIL import Image
 from sm.client.tasks.detection import find_layout
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
+from tests.support.hostile_pictures import encode
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import ask, describe_pictures, load_task, write_constants, write_segmenter
 
@@ -27,9 +27,7 @@ V5_ROWS = np.array(
 
 
 def picture(width: int, height: int, colour: tuple[int, int, int] = (0, 255, 0)) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (width, height), colour).save(file, "PNG")
-    return file.getvalue()
+    return encode(Image.new("RGB", (width, height), colour), "PNG")
 
 
 def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
@@ -175,10 +173,10 @@ def test_masks_are_run_lengths_of_at_most_1024_pixels_on_a_side(tmp_path: Path) 
     client = load_task(tmp_path / "areas", task="image-segmentation")
     (row,) = ask(client, image=picture(4096, 1000))
     assert row == {"label": "green", "share": 1.0, "mask": {"size": [250, 1024], "counts": [0, 250 * 1024]}}
-    halves, file = np.zeros((8, 8, 3), np.uint8), io.BytesIO()
+    halves = np.zeros((8, 8, 3), np.uint8)
     halves[:, :4, 0] = halves[:, 4:, 1] = 255
-    Image.fromarray(halves).save(file, "PNG")
-    masks = {row["label"]: row["mask"]["counts"] for row in ask(client, image=file.getvalue())}
+    rows = ask(client, image=encode(Image.fromarray(halves), "PNG"))
+    masks = {row["label"]: row["mask"]["counts"] for row in rows}
     assert masks == {"red": [0, 32, 32], "green": [32, 32]}
 
 

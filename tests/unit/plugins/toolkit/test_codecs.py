@@ -5,7 +5,6 @@ The expected values were observed with ``sagemaker-inference`` 1.10.1 and NumPy 
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import sys
@@ -22,12 +21,7 @@ from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, TooLarge, UnsupportedType
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
 from sm.plugins.toolkit.codecs import decode, encode, read_sparse
-
-
-def npy_bytes(value: Any, pickled: bool = False) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, value, allow_pickle=pickled)
-    return stream.getvalue()
+from tests.support.npy_bodies import encode_npy
 
 
 @pytest.mark.parametrize(
@@ -42,7 +36,7 @@ def npy_bytes(value: Any, pickled: bool = False) -> bytes:
         ("1.5,2.0", CSV, np.array([1.5, 2])),
         ("a,b\nc,d", CSV, np.array([["a", "b"], ["c", "d"]])),
         ("1,a\n2,b", CSV, np.array([(1, "a"), (2, "b")], "i8,U1")),
-        (npy_bytes(np.ones((2, 3), np.float32)), NPY, np.ones((2, 3), np.float32)),
+        (encode_npy(np.ones((2, 3), np.float32)), NPY, np.ones((2, 3), np.float32)),
     ],
 )
 def test_a_body_is_decoded_to_the_same_array_as_in_the_toolkit(
@@ -65,7 +59,7 @@ def test_a_body_is_decoded_to_the_same_array_as_in_the_toolkit(
         (np.arange(3), CSV, "0\n1\n2\n"),
         (np.arange(6).reshape(2, 3) / 4, CSV, "0.0,0.25,0.5\n0.75,1.0,1.25\n"),
         (["a", "b"], CSV, "a\nb\n"),
-        ([1.5], NPY, npy_bytes(np.array([1.5]))),
+        ([1.5], NPY, encode_npy(np.array([1.5]))),
     ],
 )
 def test_a_prediction_is_encoded_as_in_the_toolkit(value: object, accept: str, expected: str | bytes) -> None:
@@ -77,7 +71,7 @@ def test_a_pickle_is_refused_and_never_unpickled(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.touch, (tmp_path / "unpickled",)
 
-    for body in (pickle.dumps(CreatesFile()), npy_bytes(np.array([CreatesFile()], object), pickled=True)):
+    for body in (pickle.dumps(CreatesFile()), encode_npy(np.array([CreatesFile()], object))):
         with pytest.raises(BadInput):
             decode(body, NPY)
     assert not (tmp_path / "unpickled").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from sm.plugins.toolkit.scripts import (
     choose_defaults,
     load_torchscript,
 )
+from tests.support.npy_bodies import encode_npy
 
 
 def context() -> Context:
@@ -63,9 +63,8 @@ def test_without_own_codecs_the_body_and_the_answer_have_the_types_of_the_header
     accept: str, body: bytes
 ) -> None:
     functions = ScriptFunctions(script_module("def model_fn(folder): return lambda data: data * 2\n"))
-    model, sent = functions.load(context()), io.BytesIO()
-    np.save(sent, np.array([1, 2]))
-    assert functions.answer(model, sent.getvalue(), NPY, accept, context()) == (body, accept)
+    model, sent = functions.load(context()), encode_npy(np.array([1, 2]))
+    assert functions.answer(model, sent, NPY, accept, context()) == (body, accept)
 
 
 #: The codecs' errors are caught unless it is ``STRICT``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,6 +12,7 @@ import pytest
 from PIL import Image
 
 from sm.client.results import Boxes, Classes, Masks, ResultKind
+from tests.support.hostile_pictures import encode
 from trireme_tools.invoke import result_picture
 from trireme_tools.invoke.load_test import histogram, measure
 from trireme_tools.invoke.messages import Reply
@@ -35,9 +35,7 @@ def test_a_body_is_written_to_a_file_of_its_type(kind: str, tmp_path: Path) -> N
 
 
 def grey_png(width: int = 200, height: int = 100) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, height), (128, 128, 128)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encode(Image.new("RGB", (width, height), (128, 128, 128)), "PNG")
 
 
 def changed_pixels(kind: ResultKind, result: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -61,9 +59,7 @@ def test_a_mask_is_drawn_from_run_lengths_or_a_png() -> None:
     mask[10:30, 50:80] = True
     columns = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.ravel(), [0]])))
     runs = [int(run) for run in np.diff(np.concatenate([[0], columns, [mask.size]]))]
-    buffer = io.BytesIO()
-    Image.fromarray(mask).save(buffer, "PNG")
-    png = pybase64.b64encode(buffer.getvalue()).decode()
+    png = pybase64.b64encode(encode(Image.fromarray(mask), "PNG")).decode()
     for encoded_mask in ({"size": [100, 200], "counts": runs}, {"image": png, "content_type": "image/png"}):
         assert np.array_equal(
             changed_pixels(Masks(), [{"label": "cat", "score": 1, "mask": encoded_mask}]), mask
