@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +35,8 @@ from sm.models.on_demand import (
     OnDemand,
 )
 from sm.models.table import Models
+from sm.run_state import Box
+from sm.server.worker import DataPlane
 from tests.support.boxes import wait_until
 from tests.support.invocations import waiting_requests
 
@@ -207,6 +211,19 @@ def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> 
     assert models.use("cats", request) == ("cats", None, "cats")
     assert models.known("cats")
     with alone(tmp_path / "holds", "id-cats") as is_idle:
+        assert not is_idle
+
+
+def test_a_worker_holds_the_model_of_its_request(tmp_path: Path) -> None:
+    """So the control plane, which asks in the same folder, does not unload it."""
+    box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, catalog=str(tmp_path))
+    box.holds_folder.mkdir()
+    LoadRecords(box.models_file).put(record("cats"))
+    models = DataPlane.archives(SimpleNamespace(box=box), Mock())  # type: ignore[arg-type]
+    request: Any = Invocation(math.inf)
+    request.holds = {}
+    models.use("cats", request)
+    with alone(box.holds_folder, "id-cats") as is_idle:
         assert not is_idle
 
 
