@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -13,6 +15,7 @@ import pytest
 from sm.client import Client, TextPayload
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
+from sm.client.sessions import Sessions
 from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel
 from sm.http.messages import EVENTS, JSON, JSON_LINES
 from sm.invocation import UNKNOWN, current
@@ -24,7 +27,7 @@ from sm.router.classify import Classifier
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
-from sm.router.request_types import Message
+from sm.router.request_types import SESSION_HEADER, Message
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.triton_requests import Triton
 from sm.triton.calls import Calls
@@ -199,3 +202,20 @@ def test_while_others_wait_a_body_is_parsed_after_its_request_is_admitted(steps:
         for other in others:
             steps.gate.leave("upper")
             other.result()
+
+
+def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> None:
+    sessions = Sessions((tmp_path / "sessions",), 100, 10)
+    classifier = replace(steps.pipeline.classifier, sessions=sessions)
+    pipeline = replace(steps.pipeline, classifier=classifier, sessions=sessions)
+    message = Message(b'{"requestType":"NEW_SESSION"}', {SESSION_HEADER: "NEW_SESSION"}, {}, "id")
+
+    def open_from(address: str) -> None:
+        request = RunningInvocation(math.inf, lambda: False, "id", None, LogSample(), address=address)
+        pipeline.answer(request, lambda: message)
+
+    for _ in range(9):
+        open_from("192.0.2.1")
+    with pytest.raises(Overloaded):
+        open_from("192.0.2.1")
+    open_from("192.0.2.2")
