@@ -8,12 +8,30 @@ from pathlib import Path
 
 from tests.support.tritons import HEAD, Model
 
+#: In a Python model: declares its inputs and outputs, so that Triton completes its configuration.
+AUTO_COMPLETE = """
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.set_max_batch_size(8)
+        return config
+
+    def initialize"""
+
 
 def multiplying_model(factor: float = 1, seconds: float = 0, failing: str = "") -> Model:
     """Return a model with ``y = x * factor``. It takes ``seconds`` to load, and then raises ``failing``, if given."""
     head = f"{HEAD}        time.sleep({seconds})\n" + (f"        raise {failing}\n" if failing else "")
     answer = f'return {{"y": tensor(request, "x") * np.float32({factor})}}'
     return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8, head=head)
+
+
+def leave_config_to_triton(folder: Path) -> None:
+    """Remove the configuration of a model such as :func:`multiplying_model`; Triton completes it from ``model.py``."""
+    (folder / "config.pbtxt").unlink()
+    script = folder / "1" / "model.py"
+    script.write_text(script.read_text().replace("\n    def initialize", AUTO_COMPLETE, 1))
 
 
 def chain_config(*steps: str) -> str:

@@ -19,7 +19,7 @@ from sm.triton.onnx_cpu.engines import Wanted, candidates, processor_flags, vers
 from tests.support.box_fixture import Boxes, write_models
 from tests.support.boxes import RunningBox, descendants, memory_field, wait_until
 from tests.support.memory import proportional_bytes
-from tests.support.model_archives import chain_config, multiplying_model
+from tests.support.model_archives import chain_config, leave_config_to_triton, multiplying_model
 from tests.support.pages import README, code_block
 from tests.support.sm_command import run_sm
 from tests.support.tritons import ECHO_REQUEST
@@ -46,6 +46,7 @@ def box(boxes: Boxes, demo: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     shutil.copytree(demo, repository)
     models = dict.fromkeys(("pre", "post"), multiplying_model(2))
     write_models({**models, "whole": chain_config("pre", "post")}, repository)
+    leave_config_to_triton(repository / "pre")  # as the official container's users may
     for folder in ("code", ".ipynb_checkpoints"):  # Triton would take them for models
         (repository / folder).mkdir(exist_ok=True)
         (repository / folder / "notes.txt").write_text("notes")

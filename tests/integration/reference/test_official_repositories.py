@@ -14,7 +14,7 @@ from sm.hardware import has_gpu
 from sm.repository import models, problems
 from sm.repository.machine import VERSION, Machine
 from tests.support.box_fixture import Boxes
-from tests.support.model_archives import multiplying_model
+from tests.support.model_archives import leave_config_to_triton, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.sm_command import run_sm
 from trireme_tools.check.triton_server import served
@@ -22,16 +22,6 @@ from trireme_tools.check.triton_server import served
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
 #: Without a kind a list of GPUs implies KIND_GPU.
 GPU_LIST = "instance_group [ { count: 1 gpus: [ 0 ] } ]\n"
-#: In a Python model: declares its inputs and outputs, so that Triton completes its configuration.
-AUTO_COMPLETE = """
-    @staticmethod
-    def auto_complete_config(config):
-        config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.set_max_batch_size(8)
-        return config
-
-    def initialize"""
 CLIENT = """
 from sm.client import Payload, TensorClient
 
@@ -62,9 +52,10 @@ def write_model(folder: Path, extra_config: str = "") -> None:
 def write_model_without_config(folder: Path, in_version: bool = False) -> None:
     """Write a model whose configuration Triton completes. ``in_version``: the version folder has one."""
     write_model(folder)
-    config, script = folder / "config.pbtxt", folder / "1" / "model.py"
-    config.rename(folder / "1" / "config.pbtxt") if in_version else config.unlink()
-    script.write_text(script.read_text().replace("\n    def initialize", AUTO_COMPLETE, 1))
+    config = (folder / "config.pbtxt").read_text()
+    leave_config_to_triton(folder)
+    if in_version:
+        (folder / "1" / "config.pbtxt").write_text(config)
 
 
 @pytest.fixture(scope="module")
