@@ -93,6 +93,6 @@ def test_a_long_list_has_pages_of_100_by_name() -> None:
     assert [len(first["models"]), len(second["models"]), "nextPageToken" in second] == [100, 50, False]
     rows = [*first["models"], *second["models"]]
     assert rows == [{"modelName": name, "modelUrl": f"/{name}"} for name in names]
-    for limit in ("0", "no"):
+    for limit in ("0", "no", "+5", "1_0", "\u0665", "9" * 5000):
         with pytest.raises(BadInput):
             model_routes.page(loader, {"limit": limit})
