@@ -96,7 +96,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     """The caller's side of a WebSocket that echoes, for as many seconds."""
     caller, served = socket.socketpair()
     caller.settimeout(20)
-    thread = threading.Thread(target=echo, args=(served, getattr(request, "param", 10.0)))
+    thread = threading.Thread(target=echo, args=(served, getattr(request, "param", 60.0)))
     thread.start()
     with caller:
         yield caller
@@ -189,6 +189,16 @@ def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(
             if select.select([caller], [], [], 0.001)[0] and not caller.recv(2**16):
                 return
         pytest.fail("the server goes on")
+
+
+@pytest.mark.parametrize("sent", [b"", HEL], ids=["nothing", "half a message"])
+def test_a_caller_who_hangs_up_without_a_close_frees_the_thread_at_once(
+    caller: socket.socket, sent: bytes
+) -> None:
+    """Long before the connection's time is over."""
+    caller.sendall(sent)
+    caller.shutdown(socket.SHUT_WR)
+    assert caller.recv(1) == b""
 
 
 def test_a_message_does_not_get_more_time_than_its_connection_has() -> None:
