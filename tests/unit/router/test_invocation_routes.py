@@ -90,16 +90,21 @@ def test_time_spent_in_nginx_counts_but_only_nginx_may_report_it(
 
 
 @pytest.mark.parametrize(
-    ("http_client", "caller", "arrival"),
-    [(True, "192.0.2.1", "1700000000.123"), (False, "127.0.0.1", "")],
+    ("http_client", "said"),
+    [(True, ("alice", "192.0.2.1", "1700000000.123")), (False, ("", "127.0.0.1", ""))],
     indirect=["http_client"],
 )
-def test_only_nginx_may_say_whose_request_it_is(http_client: FlaskClient, caller: str, arrival: str) -> None:
-    told = {"HTTP_X_TRIREME_ADDRESS": "192.0.2.1", "HTTP_X_TRIREME_START": "1700000000.123"}
+def test_only_nginx_may_say_whose_request_it_is(http_client: FlaskClient, said: tuple[str, str, str]) -> None:
+    told = {
+        "HTTP_X_TRIREME_KEY_NAME": "alice",
+        "HTTP_X_TRIREME_ADDRESS": "192.0.2.1",
+        "HTTP_X_TRIREME_START": "1700000000.123",
+    }
     router = http_client.application
     assert isinstance(router, Router)
     begun = router.begin({"REMOTE_ADDR": "127.0.0.1", **told})
-    assert (begun.caller, begun.arrival) == (caller, arrival)
+    assert (begun.api_key_name, begun.address, begun.arrival) == said
+    assert begun.caller == (begun.api_key_name or begun.address)
 
 
 @pytest.fixture
