@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import orjson
 import pytest
@@ -17,7 +19,7 @@ from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
 from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel
-from sm.http.messages import EVENTS, JSON, JSON_LINES
+from sm.http.messages import EVENTS, JSON, JSON_LINES, Answer
 from sm.invocation import UNKNOWN, current
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration, now
@@ -27,7 +29,7 @@ from sm.router.classify import Classifier
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
-from sm.router.request_types import SESSION_HEADER, Message
+from sm.router.request_types import SESSION_HEADER, Message, TritonRequest
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.triton_requests import Triton
 from sm.triton.calls import Calls
@@ -177,6 +179,20 @@ def test_only_what_may_run_once_has_a_note_that_it_runs(steps: Steps) -> None:
     steps.answer(request_of("onlyonce"))
     assert steps.once.exists()
     assert not list(steps.once.iterdir())
+
+
+@pytest.mark.parametrize(("model", "repeatable"), [("upper", True), ("onlyonce", False)])
+def test_tensors_for_the_model_of_a_client_that_may_run_once_are_sent_once(
+    steps: Steps, model: str, repeatable: bool
+) -> None:
+    def run(request: TritonRequest, invocation: RunningInvocation) -> tuple[str, Answer]:
+        return request.model, Answer(orjson.dumps({"result": invocation.repeatable}))
+
+    steps.pipeline = replace(steps.pipeline, triton=cast(Triton, SimpleNamespace(run=run)))
+    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
+    named = {"x-amzn-sagemaker-custom-attributes": f"modelname={model}"}
+    assert steps.answer(orjson.dumps({"inputs": [tensor]}), named)[0] == [repeatable]
+    assert steps.once.exists() is not repeatable
 
 
 def test_a_large_body_waits_for_memory_and_a_small_one_does_not(steps: Steps) -> None:
