@@ -33,7 +33,7 @@ def save_graph(
 
 
 def write_graph(
-    path: Path, text: str, weights: Mapping[str, NDArray[Any]] | None = None, opset: int = 17
+    path: Path, text: str, opset: int = 17, weights: Mapping[str, NDArray[Any]] | None = None
 ) -> Graph:
     """Write a graph in ONNX's own text syntax, with those of the weights that it uses."""
     graph = parser.parse_graph(f"g {text}")

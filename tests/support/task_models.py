@@ -82,7 +82,7 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
         "one": np.array([1]),
     }
     text = f"({given}) => ({taken}) {{ hidden = Gather(table, input_ids) {body} }}"
-    write_graph(folder / "model.onnx", text.replace("LABELS", str(len(labels))), weights)
+    write_graph(folder / "model.onnx", text.replace("LABELS", str(len(labels))), weights=weights)
     config = {"model_type": "bert", "id2label": {str(index): label for index, label in enumerate(labels)}}
     (folder / "config.json").write_text(json.dumps(config))
     if labels:
@@ -109,7 +109,7 @@ def write_constants(folder: Path, picture: str, outputs: dict[str, NDArray[np.fl
         {body}
     }}"""
     weights = {f"{name}_rows": rows[None] for name, rows in outputs.items()}
-    write_graph(folder / "model.onnx", text, {"zero": np.array(0, np.float32), **weights})
+    write_graph(folder / "model.onnx", text, weights={"zero": np.array(0, np.float32), **weights})
 
 
 def describe_pictures(folder: Path, labels: tuple[str, ...], **steps: object) -> None:
@@ -198,7 +198,9 @@ def write_sound_model(folder: Path, task: str) -> Path:
         logits = {last}
     }}"""
     write_graph(
-        folder / "model.onnx", text, {"one": np.array([1]), "waves": waves, "sums": sums, "bias": bias}
+        folder / "model.onnx",
+        text,
+        weights={"one": np.array([1]), "waves": waves, "sums": sums, "bias": bias},
     )
     name = "Wav2Vec2ForCTC" if is_speech else "Wav2Vec2ForSequenceClassification"
     files = {
@@ -235,7 +237,7 @@ def write_translator(folder: Path) -> Path:
     states = f"float[b,s,{len(words)}]"
     gather = "last_hidden_state = Gather(table, input_ids)"
     text = f"(int64[b,s] input_ids) => ({states} last_hidden_state) {{ {gather} }}"
-    write_graph(folder / "encoder_model.onnx", text, {"table": table})
+    write_graph(folder / "encoder_model.onnx", text, weights={"table": table})
     text = f"""(int64[b,s] encoder_attention_mask, int64[b,t] input_ids, {states} encoder_hidden_states)
         => (float[b,t,{len(words)}] logits) {{
         mask = Cast<to = 1>(encoder_attention_mask)
@@ -245,7 +247,7 @@ def write_translator(folder: Path) -> Path:
         logits = Slice(read, zero, place, one)
     }}"""
     numbers = {name: np.array([number]) for number, name in enumerate(("zero", "one", "two"))}
-    write_graph(folder / "decoder_model.onnx", text, numbers)
+    write_graph(folder / "decoder_model.onnx", text, weights=numbers)
     config = {"architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0}
     (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": words.index("</s>")}))
     return folder
