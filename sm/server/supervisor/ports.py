@@ -187,6 +187,9 @@ class UnavailableResponder:
             self._close_connection(connection)
         if active and now >= self._next_accept:
             self._next_accept = now + ACCEPT_PAUSE_S
+            # nginx accepts a connection with its first bytes. One that waits for them in the kernel would be
+            # reset when the port closes.
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 0)
             for connection in self._accept():
                 self._answer(connection)
 

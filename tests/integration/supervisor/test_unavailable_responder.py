@@ -115,6 +115,15 @@ def test_a_silent_caller_gets_503_and_is_disconnected(responder: RunningResponde
         wait_until(lambda: not responder.responder.busy)
 
 
+def test_a_caller_that_sends_nothing_before_the_port_closes_gets_503(responder: RunningResponder) -> None:
+    deferred = (socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT)
+    responder.listener.setsockopt(*deferred, 30)  # as nginx does
+    wait_until(lambda: responder.listener.getsockopt(*deferred) == 0)
+    with responder.connect() as caller:
+        responder.stopping = True
+        assert read_all(caller).startswith(b"HTTP/1.1 503 ")
+
+
 def test_callers_are_left_to_the_front_and_those_that_it_never_took_get_503(
     responder: RunningResponder,
 ) -> None:
