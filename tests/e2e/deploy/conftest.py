@@ -1,5 +1,5 @@
 """The real boto3 against moto's fake AWS, behind a proxy that can fail calls."""
 
-from tests.support.deploy_account import cloud, proxy
+from tests.e2e.deploy.account import cloud, proxy
 
 __all__ = ["cloud", "proxy"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.deploy_account import IMAGE, Done, FakeAccount, write_repository
+from tests.e2e.deploy.account import IMAGE, Done, FakeAccount, write_repository
 
 SIZE = ("--cpus", "2", "--memory", "8192", "--gpus", "1")
 

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from tests.support.deploy_account import (
+from tests.e2e.deploy.account import (
     IMAGE,
     FakeAccount,
     find_problems,

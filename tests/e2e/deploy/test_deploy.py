@@ -11,8 +11,8 @@ import pytest
 from s3transfer.manager import TransferManager
 from werkzeug import Response
 
+from tests.e2e.deploy.account import BUCKET, IMAGE, FakeAccount, write_repository
 from tests.support.aws_proxy import json_response
-from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import file_upload, gpu_hosts
 from trireme_tools.deploy.model_data import url_of
 

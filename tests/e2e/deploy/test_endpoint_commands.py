@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
+from tests.e2e.deploy.account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import endpoint_logs, images
 from trireme_tools.deploy.model_data import url_of
 

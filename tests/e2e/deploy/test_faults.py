@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from werkzeug import Response
 
+from tests.e2e.deploy.account import BUCKET, IMAGE, FakeAccount, write_repository
 from tests.support.aws_proxy import json_error, xml_error
-from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.aws import ServiceUnavailable
 from trireme_tools.deploy.waiting import Waiter
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.deploy.account import IMAGE, FakeAccount, write_repository
 from tests.support.aws import REGION
 from tests.support.aws_proxy import ACCOUNT
-from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy.model_data import url_of
 
 REPOSITORY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme"

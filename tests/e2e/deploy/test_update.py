@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.deploy_account import FakeAccount, write_repository
+from tests.e2e.deploy.account import FakeAccount, write_repository
 
 
 def update(cloud: FakeAccount, weight: str, *options: str) -> Any:

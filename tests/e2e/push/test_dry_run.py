@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.push_checkout import Checkout
+from tests.e2e.push.checkout import Checkout
 
 
 def pushed(printed: list[str]) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.push.checkout import Checkout
 from tests.support.aws import refusing_aws
-from tests.support.push_checkout import Checkout
 
 
 @pytest.fixture

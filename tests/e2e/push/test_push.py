@@ -14,9 +14,9 @@ import pytest
 import requests
 
 from sm.settings import HERE
+from tests.e2e.push.checkout import Checkout
 from tests.support.aws import ECR_PASSWORD, aws_client, fake_aws, registry_config, running_registry
 from tests.support.containers import podman
-from tests.support.push_checkout import Checkout
 
 #: moto looks at the signature and the permissions of every call after these: the user, the policy, the key.
 SET_UP_CALLS = 3

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.package_repositories import (
+from tests.integration.package.repositories import (
     archive_names,
     package_successfully,
     read_config,

@@ -29,7 +29,7 @@ from sm.triton.wire import (
     encode_string,
     frame,
 )
-from tests.support.scripted_triton import Call, h2_server
+from tests.integration.triton.scripted_triton import Call, h2_server
 
 pytestmark = pytest.mark.core
 

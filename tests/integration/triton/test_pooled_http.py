@@ -17,7 +17,7 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Reply, Request, Upstream
-from tests.support.scripted_triton import socket_server
+from tests.integration.triton.scripted_triton import socket_server
 
 pytestmark = pytest.mark.core
 

@@ -32,7 +32,15 @@ from sm.triton import wire
 from sm.triton.channel import OPTIONS, Channel
 from sm.triton.triton_errors import Failed
 from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES
-from tests.support.scripted_triton import OPENING, Call, H2Server, Hearing, Script, h2_server, message
+from tests.integration.triton.scripted_triton import (
+    OPENING,
+    Call,
+    H2Server,
+    Hearing,
+    Script,
+    h2_server,
+    message,
+)
 
 pytestmark = pytest.mark.core
 

@@ -16,8 +16,8 @@ from sm.triton.calls import Calls
 from sm.triton.channel import Channel
 from sm.triton.http_proxy import Request, Upstream
 from sm.triton.triton_errors import HTTP_CODES, Failed
+from tests.integration.triton.scripted_triton import Call, h2_server
 from tests.support.http_server import serving
-from tests.support.scripted_triton import Call, h2_server
 from tests.support.triton_words import SAID, Said
 
 pytestmark = pytest.mark.core
