@@ -169,7 +169,10 @@ class ReportReader:
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skip_reasons[report.nodeid] = str(report.longrepr[2]).removeprefix("Skipped: ")
         if str(report.outcome) == "rerun":  # pytest-rerunfailures adds it to pytest's outcomes
-            self.reruns.append(report.nodeid)
+            # A second try may fail by what the first left behind, and pytest shows the last try alone.
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message.partition("\n")[0] if crash else ""
+            self.reruns.append(f"{report.nodeid}: {reason}")
 
     def problems(self) -> list[str]:
         """What fails a run in CI whose tests passed: skips that hide a test, and too many reruns."""
