@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.e2e.faults import FULL, SEED
-from tests.support.boxes import RunningBox, memory_field, wait_until
+from tests.support.boxes import RunningBox, command_line, memory_field, wait_until
 from tests.support.faults.attack import CALLERS, DEADLINE_S, ECHO, HANG_MARGIN_S, all_processes
 from tests.support.faults.callers import Callers
 from tests.support.faults.inputs import Sample
@@ -20,7 +20,8 @@ MAX_GROWTH = (64 * 2**20, 16, 4)
 def measure(box: RunningBox) -> tuple[int, int, int] | None:
     """Return the box's memory (shared pages counted once), descriptors and files in /dev/shm; None: a process ended."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-        pids = all_processes(box)
+        # Triton does not reap a model's process that was killed: it has neither a command line nor memory.
+        pids = [pid for pid in all_processes(box) if command_line(pid)]
         descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
         return sum(memory_field(pid, "Pss:") for pid in pids), descriptors, len(box.shared_memory_files())
     return None
