@@ -71,9 +71,9 @@ autodoc_class_signature = "separated"
 autodoc_default_options = {
     "members": True,
     "show-inheritance": True,
-    # What the router calls on a payload, and pydantic's own members.
+    # What the router calls on a client or a payload, and pydantic's own members.
     "exclude-members": "__new__, __init__, model_config, model_fields, attach_request, "
-    "may_have_caused, parameter_names, names_of, field_of, model_post_init, batches",
+    "may_have_caused, parameter_names, names_of, field_of, model_post_init, batches, readiness",
 }
 nitpicky = True
 # Types of the standard library and of other projects: their own pages describe them.
