@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import shutil
 import threading
 import time
@@ -243,7 +244,7 @@ class Versions:
             self._serve(record)
             return SERVES
         self.failures.pop(name, None)
-        canary = replace(canary, since=time.time(), counted=self._count(name))
+        canary = replace(canary, since=time.time(), salt=secrets.token_hex(), counted=self._count(name))
         self._loader.records.put(replace(record, canary=canary, state=State.CANARY))
         VERSIONS.labels(MODELS.of(name), IS_CANARY).inc()
         log.info(

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 
 import numpy as np
 import orjson
@@ -19,6 +18,7 @@ from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
+from sm.models.canary import says_failed
 from sm.router.classify import OFFERS
 from sm.router.request_types import DispatchRequest
 
@@ -118,7 +118,7 @@ def join_records(
         if not has_errors:
             raise record.failure
         first_failure = first_failure or record.failure
-        if record.failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if says_failed(record.failure.status):
             invocation.failed_status = record.failure.status
     if first_failure is not None and not succeeded:
         raise first_failure

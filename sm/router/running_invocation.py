@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from sm import metrics
-from sm.errors import CallerGone, DeadlinePassed, Overloaded, TriremeError, as_trireme_error
+from sm.errors import CallerGone, DeadlinePassed, TriremeError, as_trireme_error
 from sm.http.messages import Answer, caller_network
 from sm.invocation import Invocation, Listener
+from sm.models.canary import says_failed
 from sm.router.admission import Admission
 from sm.router.back_pressure import Stream
 from sm.router.once import OnceNotes
@@ -69,8 +70,6 @@ OVERDUE_S = 4.0
 OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
 
 
-#: What a caller or a full box is the reason for does not count for or against a new version.
-NOT_OF_A_VERSION = (CallerGone.status, Overloaded.status)
 #: The invocations of this process that are not recorded yet. Whoever removes one records it.
 _unrecorded: set[RunningInvocation] = set()
 
@@ -192,9 +191,9 @@ class RunningInvocation(Invocation):
         metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
         metrics.invocations(self.model, status).inc()
         metrics.IN_FLIGHT.inc(running)
-        if self.holds and status not in NOT_OF_A_VERSION:
-            # A list is answered with 200 if one of its records was right.
-            of_version = self.failed_status or status
+        # A list is answered with 200 if one of its records was right.
+        of_version = self.failed_status or status
+        if self.holds and says_failed(of_version) is not None:
             for name, hold in list(self.holds.items()):
                 if hold.variant:
                     metrics.variant(name, hold.variant, of_version).observe(seconds)

@@ -139,6 +139,18 @@ def test_the_box_rolls_back_a_canary_that_is_clearly_worse(model: Pushed) -> Non
     assert model.box.ping()[0] == 200
 
 
+def test_what_callers_send_wrong_rolls_nothing_back(model: Pushed) -> None:
+    canary = model.write()
+    assert model.push(canary=50, auto=True).json()["state"] == "canary"
+    for number in range(60):
+        assert model.ask(f"wrong-{number}", {"x": "no number"}).status_code == 422
+    numbers = model.row()["canary"]
+    assert (numbers["canary"]["requests"], numbers["stable"]["requests"]) == (0, 0)
+    with model.callers() as statuses:
+        wait_until(lambda: "canary" not in model.row(), description="the end of the canary")
+    assert (model.factor("after"), set(statuses)) == (canary, {"200"})
+
+
 def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model: Pushed) -> None:
     """What the caller sent wrong is not, and the other records are answered."""
     right, failing, wrong = {"x": [1, 2]}, {"x": [9, 2]}, {"x": "no number"}

@@ -12,6 +12,7 @@ import pytest
 
 from sm.control.canary import MIN_REQUESTS, MIN_WORSE, Variant, compare, judge
 from sm.metrics import FINE_BUCKETS
+from sm.models.canary import says_failed
 from sm.models.versions import PASSED, UNDECIDED, WORSE
 
 BOUNDS = (*FINE_BUCKETS, inf)
@@ -80,9 +81,18 @@ def test_only_what_was_counted_since_the_canary_began_is_compared() -> None:
     now = {
         "stable 2xx": {"0.1": 14.0, "+Inf": 14.0},
         "stable 5xx": {"0.1": 0.0, "+Inf": 6.0},
-        "canary 4xx": {"0.1": 1.0, "+Inf": 1.0},
+        "canary 5xx": {"0.1": 1.0, "+Inf": 1.0},
+        "canary 4xx": {"0.1": 9.0, "+Inf": 9.0},
     }
     found = compare(now, before)
     assert found["stable"] == {"requests": 5, "errors": 1, "error_rate": 0.2, "p50_ms": 50.0, "p99_ms": 99.0}
     assert (found["canary"]["requests"], found["canary"]["errors"], found["canary"]["p50_ms"]) == (1, 1, None)
     assert found["verdict"] == UNDECIDED
+
+
+def test_what_callers_send_wrong_decides_nothing() -> None:
+    wrong = {f"canary {status // 100}xx": {"+Inf": 40.0} for status in (400, 404, 415, 422, 429, 499)}
+    found = compare({"stable 2xx": {"+Inf": 40.0}, **wrong}, {})
+    assert (found["canary"]["requests"], found["canary"]["errors"], found["verdict"]) == (0, 0, UNDECIDED)
+    assert [says_failed(status) for status in (200, 400, 422, 429, 499)] == [False, None, None, None, None]
+    assert all(says_failed(status) for status in (500, 503, 504, 507))

@@ -215,6 +215,26 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(versions: 
         versions.roll_back("cats", "no")
 
 
+def test_a_caller_cannot_choose_ids_that_a_canary_gets(versions: PlayedVersions) -> None:
+    """Whoever knows the code, or the share that an earlier canary took, knows nothing of the next one."""
+    ids, found = [str(number) for number in range(400)], []
+    for weights in ("the first", "the second one"):
+        versions.change(weights)
+        versions.update("cats", Canary(50, False, 0.0))
+        read = [
+            LoadRecords(versions.folder.parent / "models.json").read().canaries["cats"].canary
+            for _ in range(2)
+        ]
+        assert read[0] is not None
+        assert read[0] == read[1]  # each worker reads the file, and so does a new one
+        assert len(read[0].salt) >= 32
+        found.append({identity for identity in ids if read[0].takes(identity)})
+        versions.roll_back("cats", "no")
+    chosen = {identity for identity in ids if Canary(50, False, 0.0).takes(identity)}
+    for one, other in ((chosen, found[0]), (chosen, found[1]), (found[0], found[1])):
+        assert 0.3 < len(one & other) / len(one) < 0.7
+
+
 def test_polling_waits_for_the_end_of_a_canary_and_does_not_take_what_was_rolled_back(
     versions: PlayedVersions,
 ) -> None:
