@@ -7,6 +7,8 @@ import json
 import os
 import re
 import tempfile
+import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +21,9 @@ from sm.settings import Settings
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models for which multi-model mode reserves shared memory.
 EXPECTED_PYTHON_MODELS = 32
+#: Disk space of a worker's file of models that are not ready: more than 250 of the longest reasons. What is
+#: in it beside the reasons, and how often it is read while the worker writes it.
+UNREADY_BYTES, CHECKSUM_BYTES, UNREADY_READS = 2**17, len("01234567\n\n"), 20
 #: A path that nginx's configuration takes without quotes.
 PLAIN_PATH = re.compile(r"[\w./+-]+")
 #: Bytes of the path of the temporary folder. The path of a Unix socket may have 107; this is the longest of a
@@ -208,9 +213,42 @@ def read_engines(box: Box) -> dict[str, dict[str, Any]]:
     return {path.stem: read_json(path, {}) for path in sorted(box.engines_folder.glob("*.json"))}
 
 
-def unready_file(box: Box, pid: int) -> Path:
+def unready_file(box: Box, pid: int | str) -> Path:
     """Return the file in which a data worker says why its models are not ready."""
     return box.readiness_folder / f"{pid}.json"
+
+
+def claim_unready_file(box: Box, pid: int) -> None:
+    """Give a new worker its file, with disk space: that of a worker that has ended, if there is one."""
+    box.readiness_folder.mkdir(exist_ok=True)
+    for file in box.readiness_folder.glob("*.json"):
+        if not Path("/proc", file.stem).exists():
+            with contextlib.suppress(FileNotFoundError):  # another new worker was faster
+                write_unready(file, {})
+                file.rename(unready_file(box, pid))
+                return
+    write_unready(unready_file(box, pid), {})
+
+
+def write_unready(file: Path, reasons: Mapping[str, str]) -> None:
+    """Write why models are not ready, by name, into the space that the file has. Raises :class:`OSError`.
+
+    A full disk has no room for a second file that could replace it, so a reader may see a half of it: the
+    first line is a checksum of the second.
+    """
+    content = json.dumps(reasons).encode()
+    try:
+        with file.open("ab") as opened:
+            os.posix_fallocate(opened.fileno(), 0, max(UNREADY_BYTES, len(content) + CHECKSUM_BYTES))
+    except OSError:
+        if not file.is_file() or file.stat().st_size < UNREADY_BYTES:
+            raise
+        # What does not fit is left out: /ping is 503 for any of them.
+        while len(content) + CHECKSUM_BYTES > file.stat().st_size:
+            reasons = dict(list(reasons.items())[: len(reasons) // 2])
+            content = json.dumps(reasons).encode()
+    with file.open("r+b", buffering=0) as opened:
+        opened.write(b"%08x\n%b\n" % (zlib.crc32(content), content))
 
 
 def read_unready(box: Box) -> dict[str, str]:
@@ -218,8 +256,19 @@ def read_unready(box: Box) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for file in sorted(box.readiness_folder.glob("*.json")):
         if Path("/proc", file.stem).exists():  # the file of a worker that was killed may be left
-            reasons |= read_json(file, {})
+            reasons |= _read_checked(file)
     return reasons
+
+
+def _read_checked(file: Path) -> dict[str, str]:
+    for _ in range(UNREADY_READS):
+        with contextlib.suppress(OSError, ValueError):
+            checksum, content, *_ = file.read_bytes().split(b"\n", 2)
+            if int(checksum, 16) == zlib.crc32(content):
+                found: dict[str, str] = json.loads(content)
+                return found
+        time.sleep(0.001)
+    return {}
 
 
 def temporary_folder() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -15,7 +14,7 @@ import numpy as np
 
 from sm.errors import NotReady, TriremeError
 from sm.polling import Poll
-from sm.run_state import write_atomically
+from sm.run_state import write_unready
 
 log = logging.getLogger(__name__)
 #: Seconds between two questions, and for one answer: SageMaker asks ``/ping`` every 10 s.
@@ -137,7 +136,7 @@ class Readiness:
             return
         try:
             self._file.parent.mkdir(exist_ok=True)
-            write_atomically(self._file, json.dumps(self.reasons))
+            write_unready(self._file, self.reasons)
         except OSError as error:
             log.warning("/ping does not say which clients are ready: %s", error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
@@ -44,7 +45,7 @@ from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
-from sm.run_state import Box, unready_file, write_atomically
+from sm.run_state import Box, claim_unready_file, unready_file, write_atomically
 from sm.server import logs
 from sm.server.thread_worker import HEARTBEAT_INTERVAL_S
 from sm.settings import Settings
@@ -162,6 +163,8 @@ class DataPlane(Plane):
         worker.receive_timeout_s = self.settings.receive_timeout
         worker.send_timeout_s = PATIENCE.seconds = self.settings.stream_stall
         reserve(self.box.metrics_folder, worker.pid)
+        with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
+            claim_unready_file(self.box, worker.pid)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Send a worker's last traces and captured payloads before it ends."""
@@ -186,7 +189,8 @@ class DataPlane(Plane):
         if server.LISTENERS:  # gunicorn is not stopping, so it starts another worker
             metrics.WORKER_RESTARTS.inc()
         mark_process_dead(worker.pid, str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
-        unready_file(self.box, worker.pid).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its disk space is for the next worker
+            unready_file(self.box, worker.pid).rename(unready_file(self.box, f"ended-{worker.pid}"))
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 
     def load(self) -> WSGIApplication:

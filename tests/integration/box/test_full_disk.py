@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from sm.client.readiness import INTERVAL_S
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
@@ -28,6 +29,21 @@ INFER, SESSION = "/v2/models/echo/infer", "X-Amzn-SageMaker-Session-Id"
 LIMIT_FILES = "sh -c 'ulimit -n 128 && exec \"$@\"' sh"
 #: The platform's largest body, which stays in memory, and one of a batch transform, which nginx writes to a file.
 LARGE_BODY, BODY_ON_DISK = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
+
+#: It is not ready while there is a file beside it.
+SWITCHED = """
+from sm.client import Client, Payload
+
+
+class Switched(Client):
+    payload = Payload
+
+    def ready(self):
+        return "away" if (self.folder / "away").exists() else True
+
+    def inference(self, payload):
+        return None
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +60,7 @@ def box(short_path: Path, boxes: Boxes) -> Iterator[RunningBox]:
     disks = [MOUNT_SMALL_DISK.format(size=64, folder=folder) for folder in ("/dev/shm", short_path)]
     with boxes.own(
         ("echo",),
-        ("platform",),
+        ("platform", {"switched.py": SWITCHED}),
         command_prefix=" ".join([*disks, LIMIT_FILES]),
         TMPDIR=str(short_path),
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
@@ -82,6 +98,21 @@ def test_a_process_that_dies_on_a_full_disk_is_replaced(box: RunningBox, short_p
     assert set(workers[1:]) < set(box.workers())
     assert box.metric("trireme_invocations_total", status="200") > 0
     assert box.child("data")["pid"] == master
+
+
+def test_ping_says_what_the_clients_say_while_the_disk_is_full(box: RunningBox, short_path: Path) -> None:
+    away = box.folder / "clients" / "away"
+    with filled_disk(box, short_path):
+        for _ in range(2):
+            away.touch()
+            wait_until(lambda: box.ping()[0] == 503, description="a client that is not ready")
+            os.kill(box.workers()[0], signal.SIGKILL)  # the next one has the space of this one
+            box.wait_for_workers(2)
+            time.sleep(2 * INTERVAL_S)
+            assert box.ping()[0] == 503
+            away.unlink()
+            wait_until(lambda: box.ping()[0] == 200, description="a client that is ready again")
+    check_served(box)
 
 
 def test_with_128_descriptors_200_callers_lose_no_request_and_ping_answers(box: RunningBox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from sm.client.base import Client
 from sm.client.readiness import MAX_SENTENCE, Question, Readiness, ask
 from sm.errors import NotReady, StartError
 from sm.plugins import discovery
-from sm.run_state import Box, read_unready, unready_file
+from sm.run_state import Box, claim_unready_file, read_unready, unready_file, write_unready
 from tests.support.client_sources import EmptyTriton, write_client
 
 
@@ -123,6 +124,52 @@ def test_the_newest_version_speaks_for_its_model_and_a_full_disk_stops_no_questi
     here.ask()
     assert list(here.reasons) == ["away"]
     assert (bool(old.unready), bool(new.unready)) == (True, False)
+
+
+def no_space(file: int, offset: int, size: int) -> None:
+    """Stand for a full disk: a file keeps the space that it has, and gets no more."""
+    if os.fstat(file).st_size < offset + size:
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_with_a_full_disk_the_truth_is_published_in_the_space_that_the_worker_claimed(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: dict[str, object] = {"one": "away"}
+    here = Readiness(lambda: [saying(lambda: answers["one"], "one")], unready_file(box, os.getpid()))
+    claim_unready_file(box, os.getpid())
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    for says in ("away", True, "away again"):
+        answers["one"] = says
+        here.ask()
+        assert bool(read_unready(box)) is (says is not True)
+    many = [saying(lambda: "x" * 200, f"{number} {'n' * 200}") for number in range(2000)]
+    Readiness(lambda: many, unready_file(box, os.getpid())).ask()
+    assert 100 < len(read_unready(box)) < 2000
+    # The next worker gets the space of one that has ended, and begins with nothing to say.
+    unready_file(box, os.getpid()).rename(unready_file(box, "ended-1"))
+    claim_unready_file(box, os.getpid())
+    assert read_unready(box) == {}
+    here.ask()
+    here = Readiness(lambda: [saying(lambda: answers["one"], "one")], unready_file(box, os.getpid()))
+    here.ask()
+    assert read_unready(box).keys() == {"one"}
+    with pytest.raises(OSError, match="full"):
+        claim_unready_file(box, os.getppid())
+
+
+def test_a_half_that_is_written_is_not_read(box: Box) -> None:
+    """As json.loads would read a short new text before the end of a long old one."""
+    claim_unready_file(box, os.getpid())
+    file = unready_file(box, os.getpid())
+    write_unready(file, {"one": "away"})
+    whole = file.read_bytes()
+    write_unready(file, {"two": "away"})
+    with file.open("r+b") as opened:
+        opened.write(whole[:12])
+    assert read_unready(box) == {}
+    write_unready(file, {"two": "away"})
+    assert read_unready(box) == {"two": "away"}
 
 
 @pytest.mark.parametrize(
