@@ -137,6 +137,8 @@ class Box:
     samples_file = InRun("samples.json")
     #: Written by the models of the CPU target: the engine that each chose, a file for each version.
     engines_folder = InRun("engines")
+    #: Written by the data workers: a file for each client that could not be made in time.
+    stuck_folder = InRun("stuck")
     #: The workers' memory-mapped series.
     metrics_folder = InRun("metrics")
     #: Multi-model mode, written by the control plane: the reason why Triton must be started again.

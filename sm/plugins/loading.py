@@ -16,7 +16,7 @@ import traceback
 import types
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
@@ -140,25 +140,30 @@ def discover_tasks(repository: Path, sources: Iterable[ClientSource]) -> Iterato
 
 
 def plain_names(source: ClientSource) -> AbstractContextManager[None]:
-    """Make the modules beside a user's client importable as ``import helpers``; a toolkit script does that
-    itself.
+    """Make the modules beside a user's client importable as ``import helpers``, and watch that its code
+    returns.
+
+    Raises:
+        StartError: It has not returned before.
+        DeadlinePassed, CallerGone: A request waited too long for another client's code.
     """
-    has_folder = not source.is_bundled and not source.module
-    has_folder = has_folder and (source.file.name == "client.py" or ported.is_ported(source.file))
-    return code_imports.plain_names(source.home) if has_folder else nullcontext()
+    has_folder = source.module or source.file.name == "client.py"
+    if not source.is_bundled and (has_folder or ported.is_ported(source.file)):
+        return code_imports.plain_names(source.home)
+    return code_imports.watched(source.file)
 
 
 def load(source: ClientSource, triton: Triton, repository: Path) -> Client:
     """Import a client's file and create its one instance."""
-    try:
-        with plain_names(source):
+    with plain_names(source):
+        try:
             client = _create(source, triton, repository)
-        client.name = client.name or source.name
-        return client
-    except StartError as error:
-        raise StartError(f"{source.display_path}: {error}") from None
-    except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
-        raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
+        except StartError as error:
+            raise StartError(f"{source.display_path}: {error}") from None
+        except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
+            raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
+    client.name = client.name or source.name
+    return client
 
 
 def _create(source: ClientSource, triton: Triton, repository: Path) -> Client:

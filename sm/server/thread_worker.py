@@ -33,6 +33,7 @@ from sm.errors import (
     Unsupported,
 )
 from sm.http.messages import JSON, write_error
+from sm.plugins.stuck_code import abandoned
 from sm.polling import POLL_S
 
 log = logging.getLogger(__name__)
@@ -298,7 +299,7 @@ class Worker(DirectWorker):
     def _finish(self) -> None:
         """Wait for running requests. Threads that wait for a connection end with the process."""
         end = time.monotonic() + self.cfg.graceful_timeout
-        while self._serving and time.monotonic() < end:
+        while self._serving - abandoned and time.monotonic() < end:
             self.notify()
             time.sleep(POLL_S)
 

@@ -40,6 +40,7 @@ from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
 from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import Found, find_clients
+from sm.plugins.stuck_code import MakingLimit
 from sm.plugins.toolkit import code_imports
 from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
+#: Seconds in which a client must be made while the box serves, at least.
+MIN_MAKING_S = 30.0
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -174,8 +177,11 @@ class DataPlane(Plane):
             self._tracer.close()
 
     def on_worker_init(self, _worker: object) -> None:
-        """Stop the extra heartbeats: the clients are loaded."""
+        """Stop the extra heartbeats: the clients are loaded. Those that come later have less time."""
         self._stop_heartbeat()
+        code_imports.making_limit = MakingLimit(
+            self.box.stuck_folder, max(MIN_MAKING_S, self.settings.timeout), self.cfg.graceful_timeout
+        )
         watch_memory(self.release_memory)
 
     def release_memory(self) -> None:

@@ -25,13 +25,16 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sm.errors import StartError
+from sm.invocation import LOOK_S, current, wait
+from sm.plugins.stuck_code import MakingLimit
 from sm.settings import HERE
 
 log = logging.getLogger(__name__)
@@ -41,16 +44,58 @@ log = logging.getLogger(__name__)
 STAND_IN = str(Path(__file__).parent / "stand_in")
 #: The folders from which scripts were loaded in this process.
 _imported_folders: set[Path] = set()
-_lock = threading.RLock()
-#: The folders from which the thread that holds the lock is loading.
-_loading_folders: list[Path] = []
+
+
+class Turn:
+    """The one who imports. Another takes its place if it never ends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        #: The folders from which the thread that holds the lock is loading.
+        self.folders: list[Path] = []
+
+
+_turn = Turn()
+#: The time in which a client must be made; None in tools, and while a worker starts: that has its own limit.
+making_limit: MakingLimit | None = None
+
+
+def watched(path: Path, give_up: Callable[[], object] = lambda: None) -> AbstractContextManager[None]:
+    """Watch that the code of a file or folder, which runs in the block, returns in time."""
+    return nullcontext() if making_limit is None else making_limit.watch(path, give_up)
+
+
+@contextmanager
+def _importing() -> Iterator[Turn]:
+    """Be the only one who imports. A request waits for it until its deadline."""
+
+    def acquire(seconds: float) -> Turn | None:
+        turn = _turn
+        if turn.lock.acquire(True, min(seconds, LOOK_S)):
+            if turn is _turn:
+                return turn
+            turn.lock.release()
+        return None
+
+    turn = wait(acquire, current())
+    try:
+        yield turn
+    finally:
+        turn.lock.release()
+
+
+def _take_turn_from(stuck: Turn) -> None:
+    """Let others import although one never ends."""
+    global _turn
+    if _turn is stuck:
+        _turn = Turn()
 
 
 @contextmanager
 def plain_names(folder: Path) -> Iterator[None]:
     """Import from ``folder`` first, and load all its modules again; one folder at a time."""
-    with _lock:
-        if folder in _loading_folders:
+    with _importing() as turn:
+        if folder in turn.folders:
             yield
             return
         _imported_folders.add(folder)
@@ -64,11 +109,12 @@ def plain_names(folder: Path) -> Iterator[None]:
         sys.path[:] = [*paths, *others, STAND_IN]
         _imported_folders.difference_update(removed)
         importlib.invalidate_caches()
-        _loading_folders.append(folder)
+        turn.folders.append(folder)
         try:
-            yield
+            with watched(folder, partial(_take_turn_from, turn)):
+                yield
         finally:
-            _loading_folders.pop()
+            turn.folders.pop()
 
 
 def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
@@ -89,7 +135,7 @@ def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
 
 def forget_modules(folder: Path) -> None:
     """Forget all modules of ``folder``."""
-    with _lock:
+    with _importing():
         _remove(lambda _, home: home == folder)
         _imported_folders.discard(folder)
         roots = set(map(str, _import_roots(folder)))

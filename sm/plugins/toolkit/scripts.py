@@ -13,8 +13,6 @@ import inspect
 import json
 import logging
 import math
-import os
-import signal
 import sys
 import threading
 import time
@@ -48,6 +46,7 @@ from sm.errors import (
 from sm.http.media_types import acceptable, kind_of, most_wanted, quality_of, read_accept
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.invocation import current, wait
+from sm.plugins.stuck_code import GRACE_S, replace_worker
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import plain_names
 
@@ -475,10 +474,6 @@ def _to_bytes(content: Any) -> bytes:
     return codecs.to_json(content).encode()
 
 
-#: Seconds that a script gets after a request's deadline, and then the other requests of its worker.
-GRACE_S = 5.0
-
-
 class ToolkitClient(Client):
     """Serves a script that has the functions of the SageMaker inference toolkit."""
 
@@ -489,8 +484,8 @@ class ToolkitClient(Client):
         self._module = module
         #: The toolkit runs one request at a time in each process, and a script may rely on that.
         self._lock = threading.Lock()
-        #: The deadline of the current request, in seconds of the monotonic clock.
-        self._request_end = math.inf
+        #: The deadline of the current request, in seconds of the monotonic clock, and its thread.
+        self._request_end, self._thread = math.inf, 0
         self._is_ending = False
 
     def setup(self) -> None:
@@ -531,6 +526,7 @@ class ToolkitClient(Client):
             if deadline:
                 deadline.check()
             self._request_end = deadline.at if deadline else math.inf
+            self._thread = threading.get_ident()
             yield
         finally:
             self._lock.release()
@@ -541,11 +537,7 @@ class ToolkitClient(Client):
             return
         self._is_ending = True
         log.error("%s is still busy with a request after its deadline: its worker is replaced", self.name)
-        # The other requests have ended. The stuck thread would keep the process from ending by itself.
-        os.kill(os.getpid(), signal.SIGTERM)
-        kill_timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
-        kill_timer.daemon = True
-        kill_timer.start()
+        replace_worker(self._thread, 0)  # the other requests have ended
 
 
 def _decode_answer(body: bytes, content_type: str) -> Any:

@@ -250,3 +250,50 @@ def test_a_model_that_is_only_slow_is_kept_within_its_own_time(hanging: MultiMod
     invoke_and_hang_up(box, 1.7, 1.2)
     time.sleep(TIMEOUT_S + 4)
     assert (processes(box), counts(box, "hangs")) == (before, hangs)
+
+
+NEVER_ENDS = """
+while True:
+    pass
+"""
+ECHO_CLIENT = """
+from sm.client import Client, Payload
+
+
+class Text(Payload):
+    text: str
+
+
+class Echo(Client):
+    payload = Text
+
+    def inference(self, payload):
+        return payload.text
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_client_whose_import_never_ends_stops_no_other_client_for_ever(
+    endpoint: MultiModelEndpoint, is_deleted: bool
+) -> None:
+    for name, code in (("stuck", NEVER_ENDS), ("fine", ECHO_CLIENT)):
+        url = endpoint.platform.write_flat(name, multiplying_model())
+        (Path(url) / "code").mkdir(exist_ok=True)
+        (Path(url) / "code" / "client.py").write_text(code)
+        endpoint.load_successfully(name, url)
+    (worker,) = endpoint.box.workers()
+    body = {"payload": {"text": "a"}}
+    assert endpoint.invoke("stuck", body).status_code == 504
+    if is_deleted:
+        assert endpoint.unload("stuck").status_code == 200
+    wait_until(lambda: endpoint.invoke("fine", body).status_code == 200, description="another client")
+    wait_until(lambda: worker not in endpoint.box.workers(), description="another worker")
+    assert endpoint.invoke("fine", body).json()["result"] == "a"
+    assert endpoint.infer_y("good") == [2, 4]
+    if not is_deleted:
+        for _ in range(2):
+            answer = endpoint.invoke("stuck", body)
+            assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
+        endpoint.unload("stuck")
+    endpoint.unload("fine")

@@ -1,0 +1,106 @@
+"""A client whose code never returns fails, and others are made meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sm.errors import DeadlinePassed, StartError
+from sm.invocation import Invocation, running
+from sm.plugins import stuck_code
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.stuck_code import MakingLimit
+from sm.plugins.toolkit import code_imports
+from tests.support.boxes import wait_until
+from tests.support.client_sources import EmptyTriton
+
+CLIENT = """
+from sm.client import Client
+
+class One(Client):
+    def inference(self, payload): ...
+"""
+STUCK = """
+import threading
+(threading.current_thread()).released.wait(30)
+"""
+
+
+class Making(threading.Thread):
+    """Makes a client, which waits until it is released."""
+
+    def __init__(self, source: ClientSource) -> None:
+        super().__init__(daemon=True)
+        self.source, self.released = source, threading.Event()
+
+    def run(self) -> None:
+        with suppress(StartError):  # it was loaded again meanwhile
+            load(self.source, EmptyTriton(), Path())
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The signals that this process sends itself."""
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
+    monkeypatch.setattr(stuck_code, "abandoned", set())
+    monkeypatch.setattr(code_imports, "_turn", code_imports.Turn())
+    monkeypatch.setattr(code_imports, "making_limit", MakingLimit(tmp_path / "stuck", 0.3, 3600))
+    yield sent
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], ClientSource]:
+    def write(name: str, code: str) -> ClientSource:
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(code)
+        return ClientSource(file.stem, file)
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["stuck/client.py", "stuck.py"])
+def test_one_that_never_ends_fails_and_others_are_made(
+    name: str, write: Callable[[str, str], ClientSource], killed: list[int]
+) -> None:
+    stuck = Making(write(name, STUCK + CLIENT))
+    stuck.start()
+    wait_until(lambda: "stuck" in str(code_imports._turn.folders) or name == "stuck.py", description="it")
+    assert load(write("other/client.py", CLIENT), EmptyTriton(), Path()).name == "client"
+    wait_until(lambda: killed, description="the end of the worker")
+    assert killed == [signal.SIGTERM]
+    assert stuck_code.abandoned == {stuck.ident}
+    for _ in range(2):  # as in the next worker
+        with pytest.raises(StartError, match="0.3 s"):
+            load(stuck.source, EmptyTriton(), Path())
+    stuck.source.file.write_text(CLIENT + "# an edited file")
+    load(stuck.source, EmptyTriton(), Path())
+    stuck.released.set()
+    stuck.join(10)
+    assert not stuck.is_alive()
+    load(write("third/client.py", CLIENT), EmptyTriton(), Path())
+    time.sleep(0.5)
+    assert killed == [signal.SIGTERM]
+
+
+def test_a_request_that_waits_for_another_client_has_its_deadline_and_is_no_failure_of_its_own(
+    write: Callable[[str, str], ClientSource], killed: list[int], tmp_path: Path
+) -> None:
+    code_imports.making_limit = MakingLimit(tmp_path / "stuck", 60, 3600)
+    stuck = Making(write("stuck/client.py", STUCK + CLIENT))
+    stuck.start()
+    wait_until(lambda: code_imports._turn.folders, description="its turn")
+    with running(Invocation(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
+        load(write("other/client.py", CLIENT), EmptyTriton(), Path())
+    stuck.released.set()
+    stuck.join(10)
+    load(write("other/client.py", CLIENT), EmptyTriton(), Path())
+    assert not killed
