@@ -23,6 +23,7 @@ from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.router.answers import dumps
 from sm.triton.onnx_cpu.engines import GOLDEN, Golden
+from sm.triton.tensors import configured
 
 PICTURES = (".png", ".jpg", ".jpeg")
 #: More samples of a client that takes texts, one a line.
@@ -49,7 +50,9 @@ class InProcess:
         if model in self.beside:
             return self.beside[model].infer(model, inputs, outputs=outputs)
         names = list(outputs or [value.name for value in self.graph.outputs])
-        return dict(zip(names, self.runner.run(names, dict(inputs)), strict=True))
+        # ONNX Runtime makes the text "b'a'" of bytes, which Triton's tensors of strings have.
+        feed = {name: decoded(array) for name, array in inputs.items()}
+        return dict(zip(names, self.runner.run(names, feed), strict=True))
 
     def stream(
         self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
@@ -67,11 +70,17 @@ class InProcess:
     def _tensors(self, values: Sequence[Value]) -> Mapping[str, TensorMetadata]:
         skipped = int(self.graph.batched)
         return {
-            value.name: TensorMetadata(
-                value.name, value.datatype.removeprefix("TYPE_"), value.shape[skipped:]
-            )
+            value.name: TensorMetadata(value.name, configured(value.datatype), value.shape[skipped:])
             for value in values
         }
+
+
+def decoded(array: Array) -> Array:
+    """Return an array with texts in place of bytes."""
+    if array.dtype != np.object_:
+        return array
+    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel()]
+    return np.array(texts, np.object_).reshape(array.shape)
 
 
 def count_equal_answers(

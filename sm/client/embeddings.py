@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from sm.client.base import Array, TensorClient
 from sm.client.payloads import TextPayload
+from sm.errors import WrongPayload
 
 
 class EmbeddingPayload(TextPayload):
@@ -52,3 +54,12 @@ class EmbeddingClient(TensorClient):
             tokens: The tokens that the model read, special ones included.
         """
         return {"embedding": vector, "tokens": tokens}
+
+
+def shorten(vector: Array, dimensions: int) -> Array:
+    """Return the first numbers of a vector, with the length that the whole vector had."""
+    if dimensions > len(vector):
+        raise WrongPayload(f"dimensions: this model has {len(vector)}", field="dimensions")
+    head: Array = vector[:dimensions]
+    length = np.linalg.norm(head)
+    return head * (np.linalg.norm(vector) / length) if length else head

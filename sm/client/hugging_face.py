@@ -18,6 +18,7 @@ import pybase64
 
 from sm.client import tasks
 from sm.client.base import Client
+from sm.client.embeddings import shorten
 from sm.client.tasks.task_file import MAX_LABELS
 from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
@@ -30,6 +31,8 @@ ALL = MAX_LABELS
 class Pipeline:
     """How inputs become records, and results the answer. This one keeps both: a client of no known task."""
 
+    #: Members beside ``inputs`` that are parameters too.
+    members: frozenset[str] = frozenset()
     #: The parameters that have another default in transformers.
     defaults: Mapping[str, Any] = {}
 
@@ -152,10 +155,23 @@ class TextToText(Pipeline):
 
 
 class Embeddings(Pipeline):
-    """A vector for each text or picture, in a list also if there is one."""
+    """A vector for each text or picture, in a list also if there is one.
+
+    Text Embeddings Inference, and huggingface_hub's client of it, have their options beside ``inputs``.
+    """
+
+    members = frozenset({"dimensions", "normalize", "prompt_name", "truncate", "truncation_direction"})
+
+    def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
+        records, parameters = super().read(inputs, sent)
+        dimensions = parameters.pop("dimensions", None)
+        if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+            raise WrongPayload("dimensions: must be a number of at least 1", field="dimensions")
+        return records, parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
-        return [result["embedding"] for result in results]
+        vectors, dimensions = [result["embedding"] for result in results], sent.get("dimensions")
+        return [shorten(np.asarray(vector), dimensions) for vector in vectors] if dimensions else vectors
 
 
 class Detection(Pipeline):

@@ -130,6 +130,8 @@ class Payload(BaseModel):
     content_types: ClassVar[tuple[str, ...]] = ()
     #: True for :class:`BodyPayload`.
     takes_bodies: ClassVar[bool] = False
+    #: True if the word NaN in JSON, which is none (RFC 8259), is null for it: a missing value.
+    reads_nan: ClassVar[bool] = False
 
     @cached_property
     def _request(self) -> RequestContext:

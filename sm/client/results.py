@@ -65,7 +65,11 @@ class Encoded:
 
 
 class TableRows(list[dict[str, Any]]):
-    """A table as a result: a caller that accepts CSV gets a line for each of these rows."""
+    """A table as a result: a caller that accepts CSV or JSON lines gets a line for each of these rows."""
+
+    def values(self) -> list[Any]:
+        """Return each row as a model's prediction: a value where it has one column, else the row."""
+        return [next(iter(row.values())) if len(row) == 1 else row for row in self]
 
 
 def encodable(value: object) -> Any:

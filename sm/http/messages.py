@@ -76,10 +76,10 @@ def not_json(error: orjson.JSONDecodeError) -> BadInput:
 TOKEN = re.compile(rb'"|\\.|-?\b(?:NaN|Infinity|Inf)\b', re.DOTALL)
 
 
-def strict_json(body: bytes) -> bytes:
+def strict_json(body: bytes, only: bytes = b"") -> bytes:
     """Return JSON in which NaN and infinity are null (RFC 8259 has no words for them).
 
-    Python's and Triton's writers use words that no other parser reads.
+    Python's and Triton's writers use words that no other parser reads. ``only``: the one word to replace.
     """
     if b"NaN" not in body and b"Inf" not in body:
         return body
@@ -88,7 +88,7 @@ def strict_json(body: bytes) -> bytes:
         token = match[0]
         if token == b'"':
             in_string = not in_string
-        elif not in_string and token[:1] != b"\\":
+        elif not in_string and token[:1] != b"\\" and only in (b"", token):
             parts += [body[end : match.start()], b"null"]
             end = match.end()
     return b"".join([*parts, body[end:]])

@@ -13,7 +13,7 @@ import orjson
 from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
-from sm.client.results import Encoded, Picture, encodable
+from sm.client.results import Encoded, Picture, TableRows, encodable
 from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
@@ -163,13 +163,16 @@ def dumps(value: object) -> bytes:
 def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | None:
     """Encode a result as a type other than JSON; None if it cannot be."""
     if kind == JSON_LINES:
-        return encode_record(request.model, result).body
+        lines = result if isinstance(result, TableRows) else [result]
+        return b"\n".join(encode_record(request.model, line).body for line in lines)
     if isinstance(result, Picture):
         return result.png() if kind == PNG else None
     if kind == CSV:
         return encode_csv(result, request.client.result)
     if kind != NPY:
         return None
+    if isinstance(result, TableRows):
+        result = [[*row.values()] if isinstance(row, dict) else row for row in result.values()]
     try:
         array = np.asarray(result)
     except ValueError:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sm.client.base import Client
 from sm.client.results import Boxes
 from sm.client.sessions import Session, Sessions
-from sm.errors import BadInput, UnsupportedType
+from sm.errors import BadInput, TriremeError, UnsupportedType
 from sm.http.media_types import (
     choose,
     choose_kind,
@@ -23,7 +24,7 @@ from sm.http.media_types import (
     negotiate,
     parse,
 )
-from sm.http.messages import BINARY, CSV, EVENTS, JSON, JSON_LINES, NPY, OCTET_STREAM, PNG
+from sm.http.messages import BINARY, CSV, EVENTS, JSON, JSON_LINES, NPY, OCTET_STREAM, PNG, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, Served
 from sm.router.json_bodies import ADDRESS_MEMBERS, OBJECT, STARTS_AS_DISPATCH, JsonBody, read_members
@@ -155,7 +156,9 @@ class Classifier:
             session = self.sessions.get(identity)
             if invocation is not None:
                 invocation.session = session
-        return self._parse_body(message, invocation, session)
+        return self._parse_with_nan(
+            message, partial(self._parse_body, invocation=invocation, session=session)
+        )
 
     def peek_model(self, message: Message) -> str:
         """Return the name of a request's model without parsing its body; empty if it has to be parsed.
@@ -176,9 +179,29 @@ class Classifier:
         self, line: Message, lines: LinesRequest, invocation: Invocation | None = None
     ) -> ModelRequest:
         """Classify a line: like any other request, or a bare payload. It is never streamed."""
-        request = self._parse_body(line, invocation, lines.session, lines.limit, is_line=True)
+        parse = partial(
+            self._parse_body, invocation=invocation, session=lines.session, limit=lines.limit, is_line=True
+        )
+        request = self._parse_with_nan(line, parse)
         assert not isinstance(request, LinesRequest)  # a line has the content type of JSON
         return request
+
+    @staticmethod
+    def _parse_with_nan(
+        message: Message, parse: Callable[[Message], ModelRequest | LinesRequest]
+    ) -> ModelRequest | LinesRequest:
+        """Parse a body. If it is JSON but for the word NaN, its client may read that as a missing value."""
+        try:
+            return parse(message)
+        except BadInput:
+            body = strict_json(message.body, b"NaN") if b"NaN" in message.body else message.body
+            if body is message.body or not is_json(message.kind):
+                raise
+            with contextlib.suppress(TriremeError):
+                request = parse(message._replace(body=body))
+                if isinstance(request, DispatchRequest) and request.client.payload.reads_nan:
+                    return request
+            raise
 
     def _parse_body(
         self,
@@ -255,8 +278,14 @@ class Classifier:
             return dispatch({"payload": record}, None)
         takes_json = is_json(kind)  # application/vnd.x+json, if the client does not take it itself
         if self.inference_type == "infer":
+            if takes_json and client is not None and (found := body.table_call(client)) is not None:
+                accept = message.headers.get("accept", "")
+                # Only JSON has the form's own answer.
+                is_json_wanted = choose_accept(accept, self.default_accept) == JSON
+                return dispatch(found[1], found[0] if is_json_wanted else None)
             if body.has_inputs():
-                if client is None or not takes_json or body.is_v2():
+                # AWS's SDK for JavaScript calls a body without a ContentType a stream of bytes.
+                if client is None or not (takes_json or kind == OCTET_STREAM) or body.is_v2():
                     return TritonRequest(message, name, version)
                 call, members = body.pipeline_call(client)
                 return dispatch(members, call)
@@ -319,7 +348,7 @@ class Classifier:
             headers=platform_headers,
             session=session,
             accept_header=accept,
-            path="payload" if call is None else "inputs",
+            path="payload" if call is None else call.path,
             pipeline=call,
         )
 

@@ -10,10 +10,11 @@ import orjson
 
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
-from sm.client.hugging_face import pipeline_of
+from sm.client.hugging_face import Tabular, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, parse_body
 from sm.errors import BadInput, WrongPayload
 from sm.http.messages import CSV, JSON, check_not_empty, not_json
+from sm.router.forms.tables import read_table
 from sm.router.request_types import Message, PipelineCall
 
 #: The beginning of a JSON object.
@@ -93,20 +94,39 @@ class JsonBody:
             WrongPayload: A member is unknown or of the wrong type; the error names it.
         """
         value = self._parse()
-        if unknown := value.keys() - PIPELINE_MEMBERS:
+        pipeline = pipeline_of(client)
+        members = PIPELINE_MEMBERS | pipeline.members
+        if unknown := value.keys() - members:
             name = min(unknown)
             raise WrongPayload(
-                f"{name}: no such member beside inputs; there are {', '.join(sorted(PIPELINE_MEMBERS))}",
-                field=name,
+                f"{name}: no such member beside inputs; there are {', '.join(sorted(members))}", field=name
             )
         check_types(value)
-        inputs, parameters = value["inputs"], value.get("parameters") or {}
+        beside = {name: value[name] for name in pipeline.members if name in value}
+        inputs, parameters = value["inputs"], {**beside, **(value.get("parameters") or {})}
         if inputs is None or inputs == []:
             raise WrongPayload("inputs: is empty", field="inputs")
-        call = PipelineCall(inputs, parameters, pipeline_of(client))
+        call = PipelineCall(inputs, parameters, pipeline)
         records, own_parameters = call.pipeline.read(inputs, parameters)
         address = {name: value[name] for name in ADDRESS_MEMBERS if value.get(name) is not None}
         return call, {**address, "payload": records, "parameters": own_parameters}
+
+    def table_call(self, client: Client) -> tuple[PipelineCall, Mapping[str, Any]] | None:
+        """Return rows in another system's form, and the members that they mean; None for another body.
+
+        Raises:
+            WrongPayload: A member is of the wrong type; the error names it.
+        """
+        if not isinstance(pipeline_of(client), Tabular) or (value := self._parse()) is None:
+            return None
+        found = None if self.has_inputs() and self.is_v2() else read_table(value, client)
+        if found is None:
+            return None
+        form, place, rows = found
+        members = value if isinstance(value, dict) else {}
+        check_types(members)
+        address = {name: members[name] for name in ADDRESS_MEMBERS if members.get(name) is not None}
+        return PipelineCall(None, {}, form, place), {**address, "payload": {"rows": rows}}
 
     def dispatch_members(self) -> Mapping[str, Any]:
         """Return the members of the dispatch request; a bare payload becomes its ``payload``."""

@@ -37,6 +37,8 @@ class PipelineCall(NamedTuple):
     inputs: Any
     parameters: Mapping[str, Any]
     pipeline: Pipeline
+    #: The place of the records in the request, for errors.
+    path: str = "inputs"
 
 
 @dataclass(slots=True)

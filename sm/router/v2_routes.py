@@ -13,7 +13,7 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
 from sm.errors import Forbidden, NotFound
-from sm.http.messages import Answer
+from sm.http.messages import JSON, Answer
 from sm.invocation import running
 from sm.router.classify import INFERENCE
 from sm.router.invocation_routes import Router
@@ -50,6 +50,10 @@ TEMPLATES = (
     ("POST", True, [f"/v2/repository/models/{{name}}/{verb}" for verb in ("load", "unload")]),
     ("POST", True, [f"/v2/repository/{{repository}}/models/{{name}}/{verb}" for verb in ("load", "unload")]),
 )
+#: Paths that say whether something is ready or alive.
+HEALTH = re.compile(
+    r"/v2/(?:health/(?:(?P<live>live)|ready)|models/(?P<name>[^/]+)(?:/versions/[^/]+)?/ready)/?"
+)
 ROUTES = [
     V2Route(template, re.compile(re.sub(r"\{\w+\}", "[^/]+", template)), tuple(methods.split()), changes)
     for methods, changes, templates in TEMPLATES
@@ -77,11 +81,21 @@ def blueprint(router: Router) -> Blueprint:
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method
             answer = router.pipeline.triton.pass_on(method, message, invocation)
+        if (health := HEALTH.fullmatch(path)) and not answer.read():
+            return respond(
+                replace(answer, body=describe_health(health, answer.status == 200), content_type=JSON)
+            )
         if path.rstrip("/") == "/v2":
             return respond(describe_box(answer))
         return respond(without_request_token(answer))
 
     return routes
+
+
+def describe_health(path: re.Match[str], is_well: bool) -> bytes:
+    """Return the body that the protocol has, and Triton leaves out: its clients at KServe read it."""
+    name = {"name": unquote(path["name"])} if path["name"] else {}
+    return orjson.dumps({**name, path["live"] or "ready": is_well})
 
 
 def describe_box(answer: Answer) -> Answer:

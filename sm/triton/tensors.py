@@ -44,6 +44,11 @@ def datatype(array: Array) -> str:
     return name
 
 
+def configured(name: str) -> str:
+    """Return the datatype that a model's configuration calls ``TYPE_FP32``, or ``TYPE_STRING``."""
+    return STRINGS if name == "TYPE_STRING" else name.removeprefix("TYPE_")
+
+
 def dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a Triton datatype."""
     if name not in DTYPES:

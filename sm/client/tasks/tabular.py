@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -13,11 +14,12 @@ import numpy as np
 from pydantic import Field
 
 from sm.client.base import Array, TensorClient, TensorMetadata, Tensors
-from sm.client.payloads import Payload
+from sm.client.payloads import NPY_MAGIC, Payload, read_npy
 from sm.client.results import Table, TableRows
 from sm.client.tasks.task_file import TaskFile
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import BadInput, WrongPayload
+from sm.http.messages import CSV, NPY
 
 DTYPES: Mapping[str, Any] = {
     "FP32": np.float32,
@@ -66,6 +68,13 @@ def to_number(value: Any) -> float:
     raise ValueError("not a number")
 
 
+def is_missing(value: Any) -> bool:
+    """True if a cell has no value, as SageMaker's container for XGBoost reads CSV, and pandas JSON."""
+    if type(value) is str:
+        return len(value) <= MAX_NUMBER_CHARACTERS and value.strip().lower() in ("", "nan")
+    return value is None or (type(value) is float and math.isnan(value))
+
+
 def to_truth(value: Any) -> bool:
     """Return the truth value that a cell is: true, false, 1 or 0, or one of them as a text."""
     if type(value) is bool or (type(value) is int and value in (0, 1)):
@@ -88,6 +97,8 @@ def reader_of(datatype: str) -> Callable[[Any], Any]:
         limit = float(np.finfo(DTYPES[datatype]).max)
 
         def read_number(value: Any) -> float:
+            if is_missing(value):
+                return math.nan
             number = to_number(value)
             if not abs(number) <= limit:
                 raise ValueError("out of range")
@@ -118,7 +129,8 @@ class Rows(Payload):
     """Rows by column name, or as lists in the model's order; or CSV."""
 
     main_field = "rows"
-    content_types = ("text/csv",)
+    content_types = (CSV, NPY)
+    reads_nan = True
 
     rows: list[dict[str, Any] | list[Any]] = Field(
         min_length=1, max_length=MAX_ROWS, examples=[[{"age": 31, "income": 52000}]]
@@ -130,6 +142,8 @@ class Rows(Payload):
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        if body.startswith(NPY_MAGIC):
+            return {"rows": rows_of(read_npy(body))}
         try:
             rows = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig")), strict=True))
             # One more than are taken is refused. Lines without an end would be lists without an end.
@@ -144,6 +158,18 @@ class Rows(Payload):
         if header not in ("", "present", "absent"):
             raise BadInput(f"the header of text/csv is present or absent, not {header[:40]!r}")
         return {**cls.fields_of_raw(body), **({"header": header} if header else {})}
+
+
+def rows_of(array: Array) -> list[list[Any]]:
+    """Return the rows of an array [rows, columns] or [columns]. Raises :class:`BadInput`."""
+    rows = array[None] if array.ndim == 1 else array
+    if rows.ndim != 2 or rows.dtype.kind not in "biufU":
+        raise BadInput(
+            f"the array has the shape {list(array.shape)} and the type {array.dtype}: send rows and "
+            "columns of numbers or texts"
+        )
+    listed: list[list[Any]] = rows[: MAX_ROWS + 1].tolist()
+    return listed
 
 
 class Tabular(TensorClient):

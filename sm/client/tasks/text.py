@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,6 +21,7 @@ from sm.client.results import Classes
 from sm.client.tasks.task_file import (
     Activation,
     Classifier,
+    LowerCase,
     Task,
     TaskFile,
     Top,
@@ -116,6 +117,18 @@ class TextOptions(TaskFile):
     truncate: bool = Field(default=False, description="Read the beginning of a text that is too long.")
 
 
+class Truncation(Parameters):
+    """What becomes of a text that is too long, by the names of Text Embeddings Inference."""
+
+    truncate: bool | None = Field(
+        default=None,
+        description="Cut off a text that is too long, or refuse it; else as the model's files say.",
+    )
+    truncation_direction: LowerCase[Literal["left", "right"]] | None = Field(
+        default=None, description="The end that is cut off."
+    )
+
+
 class TaskText(TextPayload):
     """A text."""
 
@@ -172,6 +185,8 @@ class TextTask(Task):
         self.min_length = max(minimum_length(self.home), length)
         if settings.truncate:
             self.enable_truncation(self.tokenizer)
+        #: Tokenizers that cut off what is too long at one end, by that end.
+        self.truncating = lru_cache(maxsize=2)(self.truncate_at)
         if self.min_length > 1 and self.padding.token is None:
             raise UnsuitableModel(
                 f"{self.model!r} takes at least {self.min_length} tokens, and {self.home / 'tokenizer.json'} "
@@ -183,9 +198,20 @@ class TextTask(Task):
         """Load the tokenizer of the model's folder."""
         return load_tokenizer(self.home)
 
-    def enable_truncation(self, tokenizer: Tokenizer) -> None:
-        """Make a tokenizer cut off what is too long for the model."""
-        tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=self.cut_end)
+    def enable_truncation(self, tokenizer: Tokenizer, end: str = "") -> None:
+        """Make a tokenizer cut off what is too long for the model, at the model's own end or at another."""
+        tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=end or self.cut_end)
+
+    def truncate_at(self, end: str) -> Tokenizer:
+        """Return a tokenizer that cuts off what is too long, whatever ``truncate`` of ``task.json`` says."""
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        self.enable_truncation(tokenizer, end)
+        return tokenizer
+
+    def truncates(self, payload: Any) -> bool:
+        """True if a text that is too long is cut off: the request decides, else the model's files."""
+        asked = getattr(getattr(payload, "parameters", None), "truncate", None)
+        return bool(self.settings.truncate if asked is None else asked)
 
     def takes_batches(self) -> bool:
         """True if a text answers in a batch what it answers alone.
@@ -214,12 +240,19 @@ class TextTask(Task):
     def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
         """Tokenize the texts. Raises :class:`WrongPayload` for one that is longer than the model takes."""
         encodings = self.tokenize(payloads)
-        for encoding in encodings:
-            if len(encoding.ids) > self.max_length:
+        for index, (payload, encoding) in enumerate(zip(payloads, encodings, strict=True)):
+            # The tokenizer has cut off what overflows where task.json says so.
+            if len(encoding.ids) <= self.max_length and not encoding.overflowing:
+                continue
+            if not self.truncates(payload):
                 raise self.wrong_text(
-                    f"is {len(encoding.ids)} tokens long, the model takes {self.max_length}; with truncate "
-                    "in task.json it reads the beginning"
+                    f"is longer than the {self.max_length} tokens that the model takes; with truncate it "
+                    "reads the beginning"
                 )
+            end = getattr(getattr(payload, "parameters", None), "truncation_direction", None) or self.cut_end
+            if end != self.cut_end or not encoding.overflowing:
+                text = self.text_of(payload)
+                encodings[index] = self.truncating(end).encode(*([text] if isinstance(text, str) else text))
         return encodings
 
     def wrong_text(self, problem: str) -> WrongPayload:
@@ -256,7 +289,7 @@ class Classification(TextOptions):
     )
 
 
-class QueryOptions(Top):
+class QueryOptions(Top, Truncation):
     """What a text is read with."""
 
     query: str | None = Field(
@@ -305,18 +338,11 @@ class TextClassification(TextTask, Classifier):
                 raise WrongPayload(
                     f"{field}: has over {self.settings.max_characters:,} characters", field=field
                 )
-        encodings = super().tokenize(payloads)
-        for index, payload in enumerate(payloads):
-            if payload.parameters.query is not None and len(encodings[index].ids) > self.max_length:
-                encodings[index] = self.truncating.encode(*self.text_of(payload))
-        return encodings
+        return super().tokenize(payloads)
 
-    @cached_property
-    def truncating(self) -> Tokenizer:
-        """The tokenizer that cuts off what is too long, whatever ``truncate`` says."""
-        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
-        self.enable_truncation(tokenizer)
-        return tokenizer
+    def truncates(self, payload: Any) -> bool:
+        asked = payload.parameters
+        return (asked.query is not None and asked.truncate is None) or super().truncates(payload)
 
     def activation(self, payload: Any) -> Activation:
         relevance: Activation = self.settings.relevance
@@ -447,17 +473,20 @@ class Pooling(TextOptions):
     include_prompt: bool = Field(default=True, description="Pool the vectors of the prompt's tokens too.")
 
 
-class Prompt(Parameters):
-    """What goes before the text."""
+class EmbeddingOptions(Truncation):
+    """What goes before the text, and what becomes of it and of its vector."""
 
     prompt: str | None = Field(default=None, max_length=2**15, description="What goes before the text.")
     prompt_name: str | None = Field(default=None, description="The name of one of the model's prompts.")
+    normalize: bool | None = Field(
+        default=None, description="Give the vector the length 1, or leave it; else as the model's files say."
+    )
 
 
 class Sentence(EmbeddingPayload):
     """A text, or the ids of its tokens."""
 
-    parameters: Prompt = Field(default_factory=Prompt)
+    parameters: EmbeddingOptions = Field(default_factory=EmbeddingOptions)
     _tokens: int = PrivateAttr(default=0)
     #: The first tokens, which are not pooled.
     _skipped: int = PrivateAttr(default=0)
@@ -490,6 +519,8 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         sizes = [len(self.arrays[f"{layer.name}.weight"]) for layer in layers if layer.name]
         is_whole = self.output.name == WHOLE_OUTPUT and self.output.shape[-1] in (-1, *sizes[-1:])
         self.layers: tuple[Layer, ...] = () if is_whole else layers
+        #: True if the graph itself gives vectors of the length 1.
+        self.is_unit = is_whole and any(layer.kind == "normalise" for layer in layers)
 
     def find_output(self) -> TensorMetadata:
         for rank, names in ((1, (WHOLE_OUTPUT,)), (2, TOKEN_OUTPUTS)):
@@ -560,9 +591,17 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
         vector = self.pool(outputs[self.output.name], payload).astype(np.float32)
+        asked = payload.parameters.normalize
+        if asked is False and self.is_unit:
+            field = "parameters.normalize"
+            raise WrongPayload(
+                f"{field}: the vectors of this model's graph have the length 1; leave it out", field=field
+            )
         for layer in self.layers:
-            vector = self.apply(layer, vector)
-        return self.embedding(unit_vector(vector) if self.settings.normalise else vector, payload._tokens)
+            if asked is not False or layer is not self.layers[-1] or layer.kind != "normalise":
+                vector = self.apply(layer, vector)
+        normalises = self.settings.normalise if asked is None else asked
+        return self.embedding(unit_vector(vector) if normalises else vector, payload._tokens)
 
     def pool(self, vectors: Array, payload: Sentence) -> Array:
         """Return the one vector [n] of an output [n], or of [padded, n], of which the text's rows count."""

@@ -20,7 +20,9 @@ from sm.models.found_clients import models_of
 from sm.router.answers import dumps
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
-from sm.router.openai_routes import EmbeddingsRequest, RerankRequest, find_client
+from sm.router.forms.cohere import RerankRequest
+from sm.router.forms.openai import EmbeddingsRequest
+from sm.router.openai_routes import find_client
 from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
@@ -53,7 +55,7 @@ def run(request: DispatchRequest, number: int) -> Any:
 def ask(client: Client, **members: Any) -> dict[str, Any]:
     """Rank documents, by the one way of records."""
     asked = RerankRequest.read(dumps({"model": client.name, "query": QUERY, **members}))
-    request = classified(client, asked.dispatched())
+    request = classified(client, asked.dispatched(client))
     rows = json.loads(dumps([run(request, number) for number in range(len(request.records))]))
     answer: dict[str, Any] = json.loads(dumps(asked.write(rows)))
     return answer
@@ -168,7 +170,7 @@ def test_a_query_or_document_with_too_many_characters_is_named(client: Client) -
         ({"documents": ["ada", "a" * 40_000]}, "payload.text"),
     ):
         asked = RerankRequest.read(dumps({**BODY, **members}))
-        request = classified(client, asked.dispatched())
+        request = classified(client, asked.dispatched(client))
         with pytest.raises(WrongPayload) as caught:
             run(request, len(request.records) - 1)
         assert caught.value.details["field"] == field

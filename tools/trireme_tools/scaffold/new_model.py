@@ -33,6 +33,7 @@ from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.texts import configured_tokenizer
 from sm.server.hugging_face import OPTIONS, ModelSource, read_folder
 from sm.settings import Settings
+from sm.triton.tensors import STRINGS
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"
@@ -190,7 +191,8 @@ def write_golden_answer(model: Path, task: str) -> None:
         raise CommandError(f"the model cannot be served for {task}: {reason}") from None
     payload = SAMPLES.get(task, {"text": TEXT})
     if task == "tabular":
-        payload = {"rows": [[0] * len(client.names)]}  # type: ignore[attr-defined]
+        columns = client.columns  # type: ignore[attr-defined]
+        payload = {"rows": [["a" if tensor.datatype == STRINGS else 0 for _, tensor in columns]]}
     answer = json.loads(dumps(client.inference(client.payload.model_validate(payload))))
     (model / "sample").mkdir()
     for name, value in (("payload", payload), ("golden", answer)):

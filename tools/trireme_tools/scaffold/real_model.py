@@ -23,7 +23,7 @@ from sm.plugins.loading import ClientSource
 from sm.repository.models import Model, protobuf
 from sm.server.startup import choose_repository
 from sm.settings import Settings
-from sm.triton.tensors import DTYPES, STRINGS
+from sm.triton.tensors import DTYPES, STRINGS, configured
 from sm.triton.transport import Transport
 from trireme_tools.check.calls import InProcessCaller, Request
 from trireme_tools.check.discovery import is_servable
@@ -214,10 +214,7 @@ def _metadata(name: str, batch: int, inputs: Tensors, outputs: Tensors) -> Model
 
 
 def _described(tensors: Tensors) -> dict[str, TensorMetadata]:
-    return {
-        name: TensorMetadata(name, kind.removeprefix("TYPE_").replace("STRING", STRINGS), shape)
-        for name, kind, shape in tensors
-    }
+    return {name: TensorMetadata(name, configured(kind), shape) for name, kind, shape in tensors}
 
 
 def _lines(indent: int, lines: Iterable[str]) -> str:

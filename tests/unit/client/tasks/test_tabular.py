@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def test_rows_of_every_form_get_the_same_answer(people: TensorClient, rows: Any)
         ([{"age": 31, "income": 1, "size": 2}], "size"),
         ([[31, 1], [31]], r"rows\[1\]"),
         ([[31, "much"]], "income"),
-        ([[31, None]], "income"),
+        ([[None, 1]], "age"),
+        ([["", 1]], "age"),
         ([[31.5, 1]], "age"),
         ([[10**400, 1]], "age"),
         ([["age", "income"]], "header"),
@@ -144,6 +146,7 @@ def test_the_task_file_names_the_columns_of_one_input(tmp_path: Path) -> None:
         load_matrix(tmp_path / "people", columns=["a", "b", "c"])
 
 
+MISSING: tuple[Any, ...] = ("", None, "nan")
 NO_NUMBERS: list[Any] = ["1_0", "", "x", None, True, [], {}, [1], 10**400, "1e400", "nan", "inf"]
 
 
@@ -168,9 +171,13 @@ def test_a_number_is_itself_or_refused(datatype: str) -> None:
         assert np.isfinite(np.array([read(value)], DTYPES[datatype])).all()
         assert read(value) == float(value)
     beyond: list[Any] = [] if datatype == "FP64" else [most * 2, str(most * 2), 10**39]
-    for value in (*beyond, *NO_NUMBERS, "Infinity"):
+    for value in (*beyond, *NO_NUMBERS, "Infinity", "NA", float("inf")):
+        if value in MISSING:
+            assert math.isnan(read(value))
+            continue
         with pytest.raises((ValueError, OverflowError)):
             read(value)
+    assert all(math.isnan(read(value)) for value in (" ", "NaN", math.nan, np.nan))
 
 
 NO_TRUTHS: list[Any] = [7, -1, 1.0, "no", "", None, [], {}]

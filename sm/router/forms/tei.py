@@ -1,0 +1,105 @@
+"""Text Embeddings Inference: ``/embed`` and ``/rerank`` (router/src/http/types.rs of its repository).
+
+It serves one model, so that its requests name none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from sm.client.embeddings import shorten
+from sm.client.tasks.task_file import unit_vector
+from sm.router.forms.search import (
+    EmbeddingsForm,
+    RankingForm,
+    SearchRequest,
+    failure_of,
+    read_records,
+    relevance,
+)
+
+#: It takes the names in small letters, and as its clients write them.
+Direction = Annotated[
+    Literal["left", "right"],
+    BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
+]
+
+
+class TeiForm(SearchRequest):
+    """What both have: what becomes of a text that is too long, and the form of an error."""
+
+    truncate: bool | None = None
+    truncation_direction: Direction | None = None
+
+    def truncation(self) -> dict[str, object]:
+        """Return the client's parameters for what the request says of it."""
+        asked = {"truncate": self.truncate, "truncation_direction": self.truncation_direction}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    @staticmethod
+    def write_error(described: dict[str, object]) -> dict[str, object]:
+        kinds = {"rate_limit_error": "Overloaded", "server_error": "Backend"}
+        return {
+            "error": described["message"],
+            "error_type": kinds.get(str(described["type"]), "Validation"),
+            # TEI does not say these two.
+            "code": described["code"],
+            "field": described["param"],
+        }
+
+
+class TeiEmbeddings(TeiForm, EmbeddingsForm):
+    """A request to ``/embed``; the answer is a list of vectors, also for one text."""
+
+    member = "inputs"
+    inputs: str | list[Any]
+    prompt_name: str | None = None
+    normalize: bool = True
+    dimensions: int | None = Field(None, ge=1)
+
+    def dispatched(self, client: Any) -> dict[str, object]:
+        known = client.payload.parameter_names()
+        # A team's own client decides itself what becomes of a text that is too long.
+        asked = {**self.truncation(), "normalize": self.normalize}
+        parameters = {name: value for name, value in asked.items() if name in known}
+        if self.prompt_name is not None:
+            parameters["prompt_name"] = self.prompt_name
+        return {"payload": read_records(self.inputs, "inputs"), "parameters": parameters}
+
+    def write(self, rows: list[Any]) -> list[Any]:
+        vectors = []
+        for row in rows:
+            if "embedding" not in row:
+                raise failure_of(row)
+            vector = np.array(row["embedding"], np.float32)
+            if self.dimensions:
+                vector = shorten(vector, self.dimensions)
+            vectors.append(unit_vector(vector) if self.normalize else vector)
+        return vectors
+
+
+class TeiRerank(TeiForm, RankingForm):
+    """A request to ``/rerank`` with ``texts``; the answer is a list of places and scores."""
+
+    member = "texts"
+    texts: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    raw_scores: bool = False
+    return_text: bool = False
+    top_n: int | None = Field(None, ge=1)
+
+    @classmethod
+    def is_form_of(cls, members: Mapping[str, object]) -> bool:
+        return "texts" in members
+
+    def parameters(self) -> dict[str, object]:
+        return {**relevance(self.raw_scores), **self.truncation()}
+
+    def write(self, rows: list[Any]) -> list[dict[str, object]]:
+        return [
+            {"index": index, "score": score, **({"text": self.texts[index]} if self.return_text else {})}
+            for index, score in self.ranked(rows, self.top_n)
+        ]
