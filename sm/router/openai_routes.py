@@ -49,7 +49,6 @@ def blueprint(router: Router) -> Blueprint:
     """Create the routes."""
     routes = Blueprint("openai", __name__)
     routes.register_error_handler(Exception, write_error)
-    models = router.pipeline.models
 
     @routes.get("/v1/models")
     def list_models() -> Response:
@@ -60,7 +59,7 @@ def blueprint(router: Router) -> Blueprint:
                 "created": int(client.folder.stat().st_mtime),
                 "owned_by": "trireme",
             }
-            for client in clients_for(EmbeddingsRequest, models)
+            for client in clients_for(EmbeddingsRequest, router.pipeline.models)
         ]
         return respond(Answer(orjson.dumps({"object": "list", "data": rows})))
 
@@ -71,10 +70,9 @@ def blueprint(router: Router) -> Blueprint:
             message = read_message(request.environ, router.max_body)
             with DECODED.reserve(estimate_parsed_bytes(message)):
                 form = read_form(request.path, message.body)
-                named = read_address(message).model
-                client = find_client(
-                    models, form, invocation, named, router.pipeline.classifier.default_model
-                )
+                named, pipeline = read_address(message).model, router.pipeline
+                default = pipeline.classifier.default_model
+                client = find_client(pipeline.models, form, invocation, named, default)
                 body = dumps(form.dispatched(client))
             asked.append(form)
             headers = {**message.headers, "content-type": JSON, "accept": JSON}
