@@ -1,10 +1,15 @@
-PYTHON ?= python3
-# On a terminal pip shows its progress.
-QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
-# A failure is one sentence, not pip's many; an environment whose making was interrupted is mended.
-PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --no-deps $(PIP_FLAGS)
-# Only the files whose hashes are in a lock are installed; the lock has every dependency.
-LOCKED = $(PIP) --require-hashes --requirement
+# The interpreter of .venv: one that make finds, or PYTHON=python3.12; PYTHON=uv has uv fetch one.
+PYTHON ?=
+# Any Python runs this: it chooses that of .venv, checks what is needed before anything is fetched, and installs only
+# files whose hashes are in a lock, which has every dependency.
+SET_UP = @for python in python3 python3.13 python3.12 python3.11 $(PYTHON); do \
+	    if $$python -c 'import json, subprocess' 2>/dev/null; then \
+	        PYTHONPATH=tools exec $$python -m trireme_tools.prepare.set_up --python=$(PYTHON)
+NO_PYTHON = ; fi; done; echo "there is no Python 3 here; on Debian and Ubuntu: sudo apt-get install python3-venv libpython3-dev"; exit 1
+# Under LC_ALL=C a Python that Triton starts could not read the name of a folder with an umlaut.
+ifeq ($(findstring utf8,$(subst -,,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr A-Z a-z))),)
+export LC_ALL := C.UTF-8
+endif
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
@@ -121,27 +126,19 @@ lock: .venv/.dev  ## update the locks, for every Python version and platform at 
 	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
 	$(COMPILE) pyproject.toml --output-file requirements.lock --constraint requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound)
 	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> requirements.lock
-	printf 'hatchling\neditables\n' | $(COMPILE) --output-file requirements-build.lock --constraint requirements-dev.lock -
+	printf 'hatchling\neditables\nuv\n' | $(COMPILE) --output-file requirements-build.lock --constraint requirements-dev.lock -
 	cp requirements-dev.lock docs/_site/requirements.lock
 	$(COMPILE) pyproject.toml --output-file docs/_site/requirements.lock --extra=docs
 
-.venv/bin/python:
-	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON); on Debian and Ubuntu: apt-get install python3 python3-venv"; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"trireme needs Python 3.11 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
-	    || { echo "installing python3-venv with apt-get"; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }
-	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }
-
-# The lock has Triton's server too, in a wheel whose own Python dependencies are not needed.
-.venv/.serve: .venv/bin/python requirements.lock requirements-build.lock pyproject.toml tools/pyproject.toml
-	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
-	@$(LOCKED) requirements.lock --requirement requirements-build.lock
-	@$(PIP) --no-build-isolation --editable . --editable tools
+# An environment that was copied or moved, or whose Python has gone, is made again.
+WHOLE := $(shell grep -qsF '$(CURDIR)/.venv/bin/' .venv/bin/sm && .venv/bin/python -c 'import sm' 2>/dev/null && echo whole)
+.PHONY: again
+.venv/.serve: $(if $(WHOLE),,again) requirements.lock requirements-build.lock pyproject.toml tools/pyproject.toml
+	$(SET_UP) serve $(NO_PYTHON)
 	@touch $@
 
 .venv/.dev: .venv/.serve requirements-dev.lock
-	@echo "installing the test tools into .venv"
-	@$(LOCKED) requirements-dev.lock
+	$(SET_UP) dev $(NO_PYTHON)
 	@touch $@
 
 screenshots: .venv/.dev  ## take the screenshots of the playground and the dashboard for the documentation; needs chromium
@@ -173,13 +170,8 @@ bench-quick: .venv/.serve  ## count a worker's work per request, independent of 
 	@.venv/bin/sm prepare
 	@.venv/bin/python -m bench.quick $(ARGS)
 
-# A second environment with only Sphinx and its dependencies; everything else comes from .venv.
 .venv/docs/.done: .venv/.serve docs/_site/requirements.lock
-	@echo "installing Sphinx into .venv/docs"
-	@.venv/bin/python -m venv .venv/docs
-	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	    > $$(.venv/docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/router.pth
-	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --no-warn-conflicts --retries 5 --no-deps --require-hashes --requirement docs/_site/requirements.lock
+	$(SET_UP) docs $(NO_PYTHON)
 	@touch $@
 
 clean:

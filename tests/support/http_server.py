@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from werkzeug import Request, Response
@@ -34,17 +35,21 @@ class QuietHandler(WSGIRequestHandler):
 
 
 @contextmanager
-def serving(respond: Respond, host: str = "127.0.0.1") -> Iterator[str]:
+def serving(respond: Respond, host: str = "127.0.0.1", tls: tuple[Path, Path] | None = None) -> Iterator[str]:
     """Run a server with a thread for each request; the block gets its URL.
 
     A ConnectionError in ``respond`` closes the connection without a response. ``host`` may be ``unix://PATH``.
+    ``tls`` are the files of a certificate for localhost and of its key.
     """
     application = Request.application(respond)
-    server = make_server(host, 0, application, threaded=True, request_handler=QuietHandler)
+    context = tls and (str(tls[0]), str(tls[1]))
+    server = make_server(
+        host, 0, application, threaded=True, request_handler=QuietHandler, ssl_context=context
+    )
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{'https://localhost' if tls else 'http://127.0.0.1'}:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

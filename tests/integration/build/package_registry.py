@@ -12,6 +12,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 from werkzeug import Request, Response
@@ -67,7 +68,7 @@ class FakeRegistry:
             "PIP_INDEX_URL": f"{self.url}/simple",
             "npm_config_userconfig": os.devnull,
             "npm_config_registry": f"{self.url}/npm/",
-            "no_proxy": "127.0.0.1",
+            "no_proxy": "127.0.0.1,localhost",
         }
 
     def respond(self, request: Request) -> Response:
@@ -97,10 +98,10 @@ class FakeRegistry:
 
 
 @contextmanager
-def running_package_registry() -> Iterator[FakeRegistry]:
-    """Run a registry until the block ends."""
+def running_package_registry(tls: tuple[Path, Path] | None = None) -> Iterator[FakeRegistry]:
+    """Run a registry until the block ends. ``tls``: the files of a certificate for localhost and its key."""
     registry = FakeRegistry()
-    with serving(registry.respond) as registry.url:
+    with serving(registry.respond, tls=tls) as registry.url:
         try:
             yield registry
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
-from tests.integration.build.package_registry import FakeRegistry
+from tests.integration.build.package_registry import FakeRegistry, running_package_registry
+from tests.support import certificates
 from trireme_tools.prepare.packages import Fetcher, Source
 
 
@@ -64,3 +66,24 @@ def test_without_npm_its_packages_are_refused(cache: Cache, registry: FakeRegist
     fetcher = Fetcher(cache, Progress(io.StringIO()), environment)
     with pytest.raises(CommandError, match="npm"):
         fetcher.fetch(registry.publish("npm", "thing", b"x"), "tiny")
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_npm_trusts_the_certificates_of_pip_and_its_own_words_and_log_are_kept(
+    cache: Cache, tmp_path: Path, waits: list[float]
+) -> None:
+    """As behind a company's proxy, whose authority pip knows and npm does not."""
+    certificate, key = certificates.write(tmp_path, authority=True, client_only=False)
+    with running_package_registry((certificate, key)) as registry:
+        source = registry.publish("npm", "thing", os.urandom(1000))
+        environment = registry.environment()
+        for name in ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            environment.pop(name, None)
+        environment["npm_config_globalconfig"] = str(tmp_path / "none")
+        with pytest.raises(CommandError, match="certificate") as raised:
+            Fetcher(cache, Progress(io.StringIO()), environment, waits.append).fetch(source, "tiny")
+        (log,) = (cache.root / "logs").iterdir()
+        assert str(log) in str(raised.value)
+        assert "certificate" in log.read_text()
+        trusting = {**environment, "PIP_CERT": str(certificate)}
+        assert Fetcher(cache, Progress(io.StringIO()), trusting).fetch(source, "tiny").exists()

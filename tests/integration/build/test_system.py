@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm.commands.progress import Progress
-from trireme_tools.prepare import servers
+from trireme_tools.prepare import needs, servers
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -25,8 +25,7 @@ def test_root_gets_nginx_installed_without_starting_services_or_learns_the_comma
     apt.write_text(f'#!/bin/sh\necho "$@" >>{calls}\ncat {policy} >>{calls}\nexit {status}\n')
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(servers, "has_nginx", lambda: False)
-    monkeypatch.setattr(servers, "has_libpython", lambda: True)
+    monkeypatch.setattr(needs, "has_nginx", lambda: False)
     monkeypatch.setattr(servers, "POLICY", policy)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(time, "sleep", lambda _: None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from sm.commands.progress import Progress
@@ -46,7 +45,7 @@ def deploy(options: argparse.Namespace) -> int:
     deployment = Deployment(account, options.name, Waiter(account))
     try:
         if options.rollback:
-            configuration = deployment.roll_back(_rollout_with_alarms(account, options))
+            configuration = deployment.roll_back(_rollout(account, options))
             if not options.dry_run:
                 account.progress.say(f"endpoint {options.name} serves {configuration} again")
             return 0
@@ -110,6 +109,8 @@ def _check(options: argparse.Namespace) -> None:
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
             "--alarm latency:MS."
         )
+    if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
+        raise CommandError("--serverless cannot be combined with --autoscale, --mme or --startup-timeout.")
 
 
 def _changes_shadow(options: argparse.Namespace) -> bool:
@@ -118,9 +119,7 @@ def _changes_shadow(options: argparse.Namespace) -> bool:
 
 def _change_shadow(account: Account, options: argparse.Namespace, deployment: Deployment) -> None:
     """Add, promote or remove the shadow variant."""
-    if options.shadow:
-        deployment.check_shadow(_rollout(options, options.alarm))
-    rollout, name = _rollout_with_alarms(account, options), options.name
+    rollout, name = _rollout(account, options), options.name
     if options.promote_shadow:
         deployment.promote_shadow(rollout)
         account.progress.say(f"endpoint {name} serves what its shadow ran")
@@ -162,13 +161,7 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     role = preflight.choose_role(account, deployment.resources, options.role)
     repository = deploy_arguments.local_repository(options.model_data)
     data = ModelData()
-    known = ModelData("" if repository else options.model_data or "")
-    if options.component:
-        Plan.of(options, known, role).check({}, scaled=False, served=None)
-    else:
-        deployment.check(
-            Plan.of(options, known, role), _rollout(options, options.alarm), bool(options.autoscale)
-        )
+    Plan.of(options, data, role).check()
     if repository:
         uploader = Uploader(account, Settings.read(os.environ).cache)
         # SageMaker takes single files for neither kind (botocore: ContainerDefinition.ModelDataSource).
@@ -182,7 +175,7 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
 
 def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
-        deployment.apply(plan, _rollout_with_alarms(account, options))
+        deployment.apply(plan, _rollout(account, options))
     except EndpointFailed as error:
         note = f" The models stay at {plan.data.url} for the next run." if plan.data.url else ""
         raise EndpointFailed(f"{error}{note}") from None
@@ -191,16 +184,16 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
     alarms.create(account, plan.alarms())
 
 
-def _rollout(options: argparse.Namespace, names: Iterable[str]) -> Rollout:
-    """Return the rollout with the named alarms."""
+def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
     kind = "CANARY" if options.canary else "LINEAR" if options.linear else ALL_AT_ONCE
-    percent = options.canary or options.linear or 0
-    return Rollout(kind, percent, options.bake, tuple(names), api_fields.read(options))
-
-
-def _rollout_with_alarms(account: Account, options: argparse.Namespace) -> Rollout:
-    """Return the rollout, after creating the alarms that it asks for."""
-    return _rollout(options, alarms.choose(account, options.name, options.alarm))
+    chosen_alarms = alarms.choose(account, options.name, options.alarm)
+    return Rollout(
+        kind,
+        options.canary or options.linear or 0,
+        options.bake,
+        tuple(chosen_alarms),
+        api_fields.read(options),
+    )
 
 
 def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:

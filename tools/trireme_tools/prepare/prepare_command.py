@@ -28,7 +28,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Fetch, convert and build what is missing."""
     if options.triton:
-        provide_servers(Settings.read(os.environ))
+        settings = Settings.read(os.environ)
+        servers.check_library(settings)
+        provide_servers(settings)
     else:
         set_up(options.models, examples=options.examples)
     return 0
@@ -41,6 +43,7 @@ def set_up(models: Sequence[str] = (), *, examples: bool) -> None:
     from trireme_tools.prepare.demo import prepare
 
     settings = Settings.read(os.environ)
+    servers.check_library(settings)
     announce(settings, models, examples)
     provide_servers(settings)
     if examples:

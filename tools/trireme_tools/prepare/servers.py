@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -12,53 +12,57 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sm.commands.progress import Progress
-from sm.errors import CommandError
+from sm.errors import CommandError, StartError
 from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.prepare import needs
 from trireme_tools.prepare.packages import Fetcher, Source
 
 MAX_ATTEMPTS = 3
+#: The first Python for which the wheel has no stub.
+NEWER_THAN_STUBS = (3, 14)
 #: Debian's maintainer scripts would start nginx on port 80; this file's exit status 101 forbids it.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def provide_packages(progress: Progress) -> None:
-    """Install what is missing, or print the command. The box can run without nginx, but not without the
-    library.
-    """
-    missing = [*([] if has_nginx() else ["nginx-light"]), *([] if has_libpython() else [library_package()])]
-    if not missing:
+    """Install nginx if it is missing and this is root, or print the command: the box runs without it, too."""
+    if needs.has_nginx():
         return
-    if not can_install():
-        progress.say(f"missing: {', '.join(missing)}. Run: sudo apt-get install {' '.join(missing)}")
+    if not needs.can_install():
+        progress.say(
+            f"nginx is not installed, and the box runs without it; to have it: sudo apt-get install "
+            f"{needs.NGINX}"
+        )
         return
     try:
-        with progress.step(f"installing {', '.join(missing)} with apt-get"):
-            install(missing)
+        with progress.step(f"installing {needs.NGINX} with apt-get"):
+            install([needs.NGINX])
     except CommandError as error:
-        progress.say(f"{error} Run: apt-get install {' '.join(missing)}")
+        progress.say(f"{error} Run: apt-get install {needs.NGINX}")
 
 
-def has_nginx() -> bool:
-    """True if nginx is installed; an ordinary user's PATH does not contain sbin."""
-    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") is not None
+def check_library(settings: Settings) -> None:
+    """Check that Triton's wheel can run this Python; as root, install the shared library that it needs.
 
-
-def has_libpython() -> bool:
+    Raises:
+        StartError: It cannot.
+    """
+    if not is_missing(settings) and not machine.is_wheel(machine.find_server(settings)):
+        return
+    if sys.version_info >= NEWER_THAN_STUBS:
+        raise StartError(
+            f"Triton's wheel has programs for Python 3.8 to 3.13, and this is {machine.VERSION}: use one "
+            f"of them, or "
+            "set TRIREME_TRITON_SERVER to a Triton for this Python."
+        )
     try:
         machine.libpython()
-    except CommandError:
-        return False
-    return True
-
-
-def library_package() -> str:
-    return f"libpython{machine.VERSION}"
-
-
-def can_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+    except StartError:
+        if not (needs.can_install() and needs.install([f"libpython{machine.VERSION}"])):
+            raise
+        machine.libpython()
 
 
 def install(packages: list[str]) -> None:

@@ -1,0 +1,264 @@
+"""Make ``.venv`` and install the locked packages into it: what ``make`` runs first, on any Python from
+3.9 on.
+
+``python3 -m trireme_tools.prepare.set_up serve`` installs the router and Triton's server, ``dev`` the test
+tools, and ``docs`` Sphinx. Before the first byte is fetched it finds an interpreter and checks
+everything that
+is needed; what is missing is one sentence. What an interrupted run left is mended. It imports the standard
+library alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trireme_tools.prepare import interpreters, needs
+from trireme_tools.prepare.install_packages import Installer, InstallError
+from trireme_tools.prepare.interpreters import Choice, Interpreter, Unusable
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ENVIRONMENT = CHECKOUT / ".venv"
+#: The lock that has uv.
+BUILD_LOCK = "requirements-build.lock"
+#: Where NVIDIA's image has its Triton.
+IMAGE_TRITON = Path("/opt/tritonserver/bin/tritonserver")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Set up what is named; return the exit status."""
+    parser = argparse.ArgumentParser(prog="set_up")
+    parser.add_argument("what", choices=("serve", "dev", "docs"))
+    parser.add_argument("--python", default="", help="the interpreter, or uv for one that uv fetches")
+    options = parser.parse_args(arguments)
+    try:
+        {"serve": set_up, "dev": add_test_tools, "docs": add_sphinx}[options.what](options)
+    except Unusable as error:
+        say(str(error))
+        return 1
+    except InstallError as error:
+        say(f"the packages were not installed: {error}. What is here stays: run it again then.")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped; what is installed stays, and the next run goes on.")
+        return 130
+    return 0
+
+
+def set_up(options: argparse.Namespace) -> None:
+    """Make the environment, and install the router and Triton's server."""
+    make_environment(options.python)
+    say("installing the router and Triton's server into .venv (less than 1 minute the first time)")
+    installer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
+    installer.install("--require-hashes", *_requirements("requirements.lock", BUILD_LOCK))
+    installer.install(
+        "--no-build-isolation", "--editable", str(CHECKOUT), "--editable", str(CHECKOUT / "tools")
+    )
+
+
+def add_test_tools(_: argparse.Namespace) -> None:
+    """Install what the tests and checks need."""
+    say("installing the test tools into .venv")
+    installer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
+    installer.install("--require-hashes", *_requirements("requirements-dev.lock"))
+
+
+def add_sphinx(_: argparse.Namespace) -> None:
+    """Make a second environment with only Sphinx and its dependencies; it finds the rest in ``.venv``."""
+    say("installing Sphinx into .venv/docs")
+    folder = ENVIRONMENT / "docs"
+    outer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
+    subprocess.run([outer.python, "-m", "venv", "--without-pip", folder], check=True)
+    packages = next(ENVIRONMENT.glob("lib/python3.*/site-packages"))
+    (folder / packages.relative_to(ENVIRONMENT) / "router.pth").write_text(f"{packages}\n", encoding="utf-8")
+    inner = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty(), into=folder)
+    inner.install("--require-hashes", *_requirements("docs/_site/requirements.lock"))
+
+
+def machine_variables() -> dict[str, str]:
+    """Return the variables of pip and uv: without a home to write to, uv keeps its files elsewhere too."""
+    return {"UV_CACHE_DIR": str(user_cache() / "uv"), **os.environ}
+
+
+def _requirements(*locks: str) -> list[str]:
+    return [word for lock in locks for word in ("--requirement", str(CHECKOUT / lock))]
+
+
+def make_environment(requested: str) -> None:
+    """Make ``.venv`` with pip and uv, unless it is there and whole."""
+    own_triton = bool(os.environ.get("TRIREME_TRITON_SERVER")) or IMAGE_TRITON.is_file()
+    needs.check_platform(own_triton)
+    cache = cache_folder()
+    present = interpreters.probe(str(ENVIRONMENT / "bin" / "python"))
+    fits = present and (present.is_supported or (own_triton and present.minor >= interpreters.OLDEST))
+    if not fits or not _is_at_home(ENVIRONMENT):
+        present = None
+    sizes = {} if present else {ENVIRONMENT: needs.ENVIRONMENT_SIZE}
+    if not (cache / "models").is_dir():
+        sizes[cache] = needs.MODELS_SIZE
+    needs.check_folders(CHECKOUT, cache, sizes)
+    if present and present.pip:
+        _complete(present, own_triton, has_uv=True)
+    else:  # there is none, its making was interrupted, or its interpreter has gone
+        has_uv = shutil.which("uv") is not None
+        choice = interpreters.choose(requested, own_triton)
+        interpreter = choice.interpreter or _managed(choice, cache, has_uv)
+        _complete(interpreter, own_triton, has_uv)
+        interpreter = interpreters.probe(interpreter.path) or interpreter
+        say(f"{interpreter} runs in .venv{f': {choice.reason}' if choice.reason else ''}")
+        _make(interpreter)
+    _provide_uv()
+
+
+def cache_folder() -> Path:
+    """Return the cache; sm.settings has the same rule."""
+    named = os.environ.get("TRIREME_CACHE")
+    if named:
+        return Path(os.path.expanduser(named)).absolute()  # noqa: PTH111  (it leaves an unknown ~name as it is)
+    return user_cache() / "trireme"
+
+
+def user_cache() -> Path:
+    """Return the folder of the user's caches; below the temporary folder if there is no home to write to."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(os.path.expanduser(named or "~/.cache")).absolute()  # noqa: PTH111
+    return folder if named or needs.can_be_written(folder) else Path(tempfile.gettempdir()) / ".cache"
+
+
+def _complete(interpreter: Interpreter, own_triton: bool, has_uv: bool) -> None:
+    """Install the packages that an interpreter lacks if this is root; else raise :class:`Unusable`."""
+    missing = needs.missing_packages(interpreter, own_triton, has_uv)
+    if missing and not (interpreter.is_system and _install(missing)):
+        raise Unusable(needs.describe_missing(interpreter, missing))
+
+
+def _install(packages: Sequence[str]) -> bool:
+    if not needs.can_install():
+        return False
+    say(f"installing {' and '.join(packages)} with apt-get")
+    return needs.install(packages)
+
+
+def _managed(choice: Choice, cache: Path, has_uv: bool) -> Interpreter:
+    """Return an interpreter of uv's, fetched into the cache unless it is there; as root, one of apt's."""
+    why = choice.reason or "PYTHON=uv asks for a Python of its own"
+    packages = needs.python_packages()
+    if choice.reason and packages and _install(packages):
+        found = interpreters.probe(needs.python_name(packages))
+        if found and found.is_supported:
+            return found
+    advice = needs.apt_command(packages)
+    if has_uv:
+        uv, variables = str(shutil.which("uv")), machine_variables()
+    else:
+        maker = next((found for found in choice.present if found.venv), None)
+        if maker is None:
+            venv = f"python3.{choice.present[0].minor}-venv" if choice.present else "python3-venv"
+            if choice.present and _install([venv]):
+                maker = interpreters.probe(choice.present[0].path)
+            if maker is None:
+                raise Unusable(
+                    f"{why}: {advice or needs.apt_command([venv]) or 'install one of these, or uv'}."
+                )
+        uv, variables = _uv_alone(maker, cache / "uv")
+    variables["UV_PYTHON_INSTALL_DIR"] = str(cache / "python")
+    found = interpreters.find_managed(uv, variables)
+    if found is None:
+        say(f"fetching Python 3.{interpreters.SUPPORTED[0]} with uv: {why}")
+        reason = interpreters.fetch_managed(uv, variables)
+        found = interpreters.find_managed(uv, variables)
+        if found is None:
+            raise Unusable(
+                f"{why}, and uv could not fetch one ({reason}): {advice or 'install one'}, or set "
+                "UV_PYTHON_INSTALL_MIRROR to a mirror of python-build-standalone."
+            )
+    return found
+
+
+def _uv_alone(maker: Interpreter, folder: Path) -> tuple[str, dict[str, str]]:
+    """Return a uv in a folder of its own, as there is no interpreter for ``.venv`` yet, and its variables."""
+    uv = folder / "bin" / "uv"
+    installer = Installer(folder, machine_variables())
+    if not _runs(uv):
+        shutil.rmtree(folder, ignore_errors=True)
+        _venv(maker, folder)
+        _install_uv(installer, folder)
+    return str(uv), installer.uv_variables()
+
+
+def _make(interpreter: Interpreter) -> None:
+    """Make ``.venv`` in the place of one that does not run."""
+    if ENVIRONMENT.exists():
+        shutil.rmtree(ENVIRONMENT)
+    if interpreter.venv:
+        _venv(interpreter, ENVIRONMENT)
+        return
+    # A Python without ensurepip, and a uv of the user's: this one has pip from the index.
+    command = ["uv", "venv", "--quiet", "--seed", "--python", interpreter.path, str(ENVIRONMENT)]
+    process = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    if process.returncode:
+        raise Unusable(f"uv could not make {ENVIRONMENT}: {_last_line(process.stderr)}")
+
+
+def _venv(interpreter: Interpreter, folder: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    process = subprocess.run(
+        [interpreter.path, "-m", "venv", str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if process.returncode:
+        raise Unusable(f"{interpreter} could not make {folder}: {_last_line(process.stdout)}")
+
+
+def _provide_uv() -> None:
+    if not _runs(ENVIRONMENT / "bin" / "uv"):
+        _install_uv(Installer(ENVIRONMENT, machine_variables()), ENVIRONMENT)
+
+
+def _install_uv(installer: Installer, folder: Path) -> None:
+    """Install the locked uv with pip, which every environment has."""
+    lock = (CHECKOUT / BUILD_LOCK).read_text(encoding="utf-8")
+    requirement = folder / "uv.txt"
+    requirement.write_text("".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, re.MULTILINE)), encoding="utf-8")
+    installer.install_with_pip(["--require-hashes", "--requirement", str(requirement)])
+
+
+def _is_at_home(environment: Path) -> bool:
+    """True if the scripts of an environment name its own Python: it was not copied or moved."""
+    try:
+        return os.fsencode(environment) in (environment / "bin" / "pip").read_bytes()
+    except OSError:
+        return False
+
+
+def _runs(program: Path) -> bool:
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1].rstrip(".") + "." if lines else "it gave no reason."
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  (before anything is installed there is no other way)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
