@@ -61,6 +61,23 @@ def set_up(options: argparse.Namespace) -> None:
     installer.install(
         "--no-build-isolation", "--editable", str(CHECKOUT), "--editable", str(CHECKOUT / "tools")
     )
+    _escape_paths(next(ENVIRONMENT.glob("lib/python3.*/site-packages")))
+
+
+def _escape_paths(packages: Path) -> None:
+    """Write the paths of the checkout in ASCII.
+
+    The Python inside Triton's stub reads them as ASCII in every locale, and ends if a folder has an umlaut.
+    Python 3.12 and newer read UTF-8.
+    """
+    for file in packages.glob("*.pth"):
+        lines = file.read_bytes().splitlines()
+        if not all(line.isascii() for line in lines):
+            escaped = [
+                line if line.isascii() else b"import os, sys; sys.path.append(os.fsdecode(%a))" % line
+                for line in lines
+            ]
+            file.write_bytes(b"\n".join(escaped) + b"\n")
 
 
 def add_test_tools(_: argparse.Namespace) -> None:
