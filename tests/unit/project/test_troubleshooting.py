@@ -53,7 +53,7 @@ def test_every_start_error_is_explained() -> None:
 
 #: Rows of the start whose sentences another program writes, or the code puts together from shorter parts.
 PUT_TOGETHER = (
-    *("NAME='value' …", "make: command not found", "there is no python3"),
+    *("NAME='value' …", "make: command not found", "there is no Python 3 here"),
     *("TRIREME_MODEL_POLL needs …", "TRIREME_MODEL_POLL does not go with --reload"),
     *("it names the input …, but … has …", "layers.npz has no weights of the layer …"),
     "….json has inputs of … by …, but … takes … by …",
