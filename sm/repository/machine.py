@@ -2,7 +2,8 @@
 
 The wheel ``nvidia-pytriton`` has a python-backend stub for each Python version, but not beside the backend's
 library, where Triton looks for it. A stub also needs the interpreter's shared library. Links in the run
-folder join the parts; nothing is copied, and the wheel is not changed.
+folder join the parts. A stub that asks for the wheel's own copy of CPython is replaced by a changed copy. The
+wheel itself is not changed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ LIBPYTHON = f"libpython{VERSION}.so.1.0"
 #: Of nvidia-pytriton 0.7.0, which names it in no file.
 WHEEL_TRITON_VERSION = (2, 51)
 STUB = "triton_python_backend_stub"
+#: The name by which a stub asks for the wheel's copy of CPython: auditwheel puts a hash into it.
+BUNDLED_LIBPYTHON = re.compile(rb"libpython3-[0-9a-f]+(\.\d+\.so\.1\.0)(?=\0)")
 
 #: The most instances of one model in multi-model mode: each is a process, or memory of its own.
 MAX_INSTANCES = 32
@@ -159,10 +162,38 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
         if part.is_file():
             _link(python / (ORIGINAL_UTILS if part.name == UTILS else part.name), part)
     _link(python / UTILS, PACKAGE / "triton" / "stub_utils.py")
-    _link(python / STUB, Stub.find(server, VERSION).file)
     _link(folder / "lib" / LIBPYTHON, libpython())
-    libraries = _root(server).parent.parent / "nvidia_pytriton.libs"
+    packages = _root(server).parent.parent
+    libraries = packages / "nvidia_pytriton.libs"
+    stub = Stub.find(server, VERSION)
+    if stub.bundled_libpython:
+        # As deep below the libraries as in the wheel, because the stub finds them by a relative path.
+        _link(folder / libraries.name, libraries)
+        own_stub = folder / stub.file.relative_to(packages)
+        _copy_unbundled(stub.file, own_stub)
+    _link(python / STUB, own_stub if stub.bundled_libpython else stub.file)
     return folder / "backends", {"LD_LIBRARY_PATH": f"{folder / 'lib'}:{libraries}"}
+
+
+def _copy_unbundled(stub: Path, copy: Path) -> None:
+    """Copy a stub so that it asks for the interpreter's library by its plain name, as other stubs do.
+
+    The wheel's stub for 3.13 finds the wheel's CPython 3.13.0 by an RPATH, which LD_LIBRARY_PATH does not
+    beat. That library cannot run the modules of a later 3.13.
+    """
+
+    def plain_name(name: re.Match[bytes]) -> bytes:
+        return (b"libpython3" + name[1]).ljust(len(name[0]), b"\0")
+
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.unlink(missing_ok=True)
+    copy.write_bytes(BUNDLED_LIBPYTHON.sub(plain_name, stub.read_bytes()))
+    copy.chmod(0o755)
+    if not os.access(copy, os.X_OK):
+        raise StartError(
+            f"{copy.parent} is on a file system that runs no programs (noexec), and Triton's program for "
+            f"Python {VERSION} has to be copied: set TMPDIR to a folder on another one."
+        )
 
 
 def libpython() -> Path:
@@ -213,6 +244,12 @@ class Stub:
     def libpython(self) -> str:
         return f"libpython{self.python}.so.1.0"
 
+    @property
+    def bundled_libpython(self) -> str:
+        """The name by which the stub asks for the wheel's copy of CPython; empty if it does not."""
+        name = BUNDLED_LIBPYTHON.search(self.file.read_bytes())
+        return name[0].decode() if name else ""
+
     @classmethod
     def find(cls, server: Path, python: str) -> Stub:
         """Find the stub of a Triton.
@@ -248,5 +285,5 @@ def stub_version(stub: Path) -> str:
     """Return the Python version that a stub was linked with; empty if there is no stub."""
     if not stub.is_file():
         return ""
-    linked = re.search(rb"libpython(3\.\d+)\.so", stub.read_bytes())
-    return linked[1].decode() if linked else ""
+    linked = re.search(rb"libpython3(?:-[0-9a-f]+)?(\.\d+)\.so", stub.read_bytes())
+    return f"3{linked[1].decode()}" if linked else ""

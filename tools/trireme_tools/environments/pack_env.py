@@ -132,7 +132,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 #: A file in the environment with the hash of its inputs.
 MARK_FILE = ".made-from"
 #: Increase it when environments are created differently.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def run(options: argparse.Namespace) -> int:
@@ -197,6 +197,9 @@ class Environments:
                 making.from_wheels(folder, source, base, stub)
             else:
                 making.from_conda(folder, source)
+            if stub.bundled_libpython:
+                # A stub in the model's folder would otherwise run the wheel's copy of CPython.
+                (folder / "lib" / stub.bundled_libpython).symlink_to(stub.libpython)
         except OSError as error:
             # copytree raises a list of errors: (source, target, reason).
             reason = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
