@@ -1,7 +1,7 @@
 # The image of the box. The base image decides between GPU and CPU; every other line is the same for both:
 #
 #   docker build -t trireme .                                                         # GPU: NVIDIA's Triton
-#   docker build -t trireme:cpu --build-arg BASE_IMAGE=debian:bookworm-slim .         # CPU: the wheel's Triton
+#   docker build -t trireme:cpu --build-arg BASE_IMAGE=debian:trixie-slim .           # CPU: the wheel's Triton
 #   docker build -t trireme:cpu --build-arg BASE_IMAGE=ubuntu:24.04 \                 # CPU: NVIDIA's Triton
 #          --build-arg TRITON=nvcr.io/nvidia/tritonserver:26.07-py3 .
 #
@@ -48,14 +48,17 @@ COPY requirements.lock ./
 # The router's packages; those that read, run and compare ONNX graphs (for build-model and for the wheel's Python
 # backend); boto3, only for S3; OpenTelemetry, only for the OTEL_* variables; and Triton from its wheel, if the base
 # has none. pip installs only files whose hashes are in the lock. The wheel's stubs for other Python versions are
-# removed, and so is the Python 3.13 that it brings for one of them.
+# removed, and so is the Python 3.13.0 that it brings for one of them: that one gets the plain name of Debian's library,
+# as the others have it, padded to the old length. So no stub has to be copied at the start (sm/repository/machine.py).
 RUN python3 -m venv /tmp/pip && python3 -m venv --without-pip .venv \
  && sed "$([ ! -e /opt/tritonserver ] || echo '/^nvidia-pytriton==/,/[^\\]$/d')" requirements.lock > /tmp/packages.txt \
  && /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --no-deps --require-hashes --requirement /tmp/packages.txt \
  && if [ ! -e /opt/tritonserver ]; then \
       cd .venv/lib/python3.*/site-packages \
    && find pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 ! -name "$(basename "$(dirname "$PWD")" | cut -c7-)" -exec rm -r {} + \
-   && { [ -e pytriton/tritonserver/python_backend_stubs/3.13 ] || rm nvidia_pytriton.libs/libpython3*; }; \
+   && LC_ALL=C sed -i -E 's/libpython3-[0-9a-f]{8}(\.[0-9]+\.so\.1\.0)/libpython3\1\x00\x00\x00\x00\x00\x00\x00\x00\x00/g' \
+        pytriton/tritonserver/python_backend_stubs/*/triton_python_backend_stub \
+   && rm nvidia_pytriton.libs/libpython3*; \
     fi
 # Remove what the box does not need: the tests of packages; boto3's data on all services except S3 and those that
 # give credentials; the bytecode of transformers' models, which need torch; hf-xet, which only makes downloads
@@ -91,7 +94,9 @@ COPY --from=packages /opt/trireme/pip.pyz ./
 COPY serve nginx.conf ./
 COPY sm sm
 # Compile here, because the running container may not write. The .pth file makes `sm` importable from any folder.
-RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
+# Any user may read the files, whatever the builder's umask was: serverless endpoints run the image as a user of theirs.
+RUN find serve nginx.conf sm \( ! -perm -o+r -o -type d ! -perm -o+x \) -exec chmod o+rX {} + \
+ && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
  && echo /opt/trireme > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
 # A base with Triton runs Python models on its own Python: see the file.
 RUN if [ -e /opt/tritonserver ]; then \
@@ -101,11 +106,15 @@ RUN if [ -e /opt/tritonserver ]; then \
    && echo 'import trireme_packages' > "$folder/trireme.pth"; \
     fi
 # Nothing here needs root. If the base has no user with this number, create one with a home folder for what is built
-# at the start (TensorRT plans). If only root can read the models: RUN_AS=0:0.
+# at the start (TensorRT plans). AWS wants SageMaker's containers to start as root (RUN_AS=0:0): the box then goes on as
+# user 1000, whom every image has, unless that user cannot read the models.
 ARG RUN_AS=1000:1000
-RUN getent passwd "${RUN_AS%%:*}" > /dev/null \
- || { { getent group "${RUN_AS##*:}" > /dev/null || groupadd --gid "${RUN_AS##*:}" trireme; } \
-   && useradd --uid "${RUN_AS%%:*}" --gid "${RUN_AS##*:}" --create-home --shell /usr/sbin/nologin trireme; }
+RUN for user in 1000:1000 "$RUN_AS"; do \
+      getent passwd "${user%%:*}" > /dev/null \
+      || { { getent group "${user##*:}" > /dev/null || groupadd --gid "${user##*:}" "trireme${user##*:}"; } \
+        && useradd --uid "${user%%:*}" --gid "${user##*:}" --create-home --shell /usr/sbin/nologin "trireme${user%%:*}"; } \
+      || exit 1; \
+    done
 ENV PYTHONDONTWRITEBYTECODE=1
 EXPOSE 8080
 # The exec form makes the supervisor PID 1, so it gets the signals. The platform adds the word `serve`.
@@ -123,7 +132,8 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 ARG SOURCE=unknown
 # This RUN follows the ARGs, because Podman 4 ignores changed ARGs when it takes a LABEL from its cache.
-RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
+RUN find model clients \( ! -perm -o+r -o -type d ! -perm -o+x \) -exec chmod o+rX {} + \
+ && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
 # A number, so that Kubernetes can see that the user is not root.
 USER ${RUN_AS}
 LABEL org.opencontainers.image.version=${VERSION} \

@@ -98,7 +98,7 @@ audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in th
 # The first whose service answers: a Docker client alone builds nothing.
 ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
 # NVIDIA builds its image on this Ubuntu.
-BASE_IMAGE ?= $(if $(TRITON),ubuntu:24.04,debian:bookworm-slim)
+BASE_IMAGE ?= $(if $(TRITON),ubuntu:24.04,debian:trixie-slim)
 IMAGE ?= trireme:cpu
 DEMO = $(or $(TRIREME_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trireme)/repository/cpu
 BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) $(if $(TRITON),--build-arg TRITON=$(TRITON)) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \

@@ -9,12 +9,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
 export AWS_PAGER=
 
-name='' models='' engine=${DOCKER:-} extra_tag='' platform='' target=gpu dry_run='' account=''
+name='' models='' engine=${DOCKER:-} extra_tag='' platform='' target=gpu as_user='' dry_run='' account=''
 regions=() build_command=()
 
 usage() {
     cat <<END
-usage: ./build_and_push.sh [NAME] [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--models DIR] [--dry-run]
+usage: ./build_and_push.sh [NAME] [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--models DIR] [--as-user]
+                           [--dry-run]
 
 Builds the image, makes the ECR repository NAME (trireme) where it is missing, and pushes VERSION-COMMIT to it.
 
@@ -26,6 +27,8 @@ Builds the image, makes the ECR repository NAME (trireme) where it is missing, a
                   index; the tags end in the architecture. Default: this machine's; the tag says it if it is arm64
   --models DIR    bake this model repository into the image, for an endpoint without model data; the tag ends in
                   -models- and a hash of its files
+  --as-user       build an image that starts as user 1000; the tag ends in -user. Default: it starts as root, as AWS
+                  asks for, and goes on as user 1000 where that user can read the models
   --dry-run       print the commands, run none
 
 DOCKER=podman takes Podman though Docker is here, too. REGISTRY=HOST:PORT pushes to that registry, not to ECR's.
@@ -76,6 +79,7 @@ read_options() {
         case $1 in
             -h | --help) usage; exit ;;
             --dry-run) dry_run=yes; shift; continue ;;
+            --as-user) as_user=yes; shift; continue ;;
             -t | --region | --target | --platform | --models) [[ ${2:--} != -* ]] || wrong_usage "$1 needs a value" ;;
             -*) wrong_usage "there is no option '$1'" ;;
             *) [[ -z $name ]] || wrong_usage "there is one NAME, and '$name' is it: what is '$1'?"
@@ -142,6 +146,7 @@ own_tag() {
     tag=$(version)-$1
     [[ $target == gpu ]] || tag+=-$target
     if [[ -n $platform ]]; then tag+=-${platform##*/}; elif [[ $HOSTTYPE =~ ^(aarch64|arm64)$ ]]; then tag+=-arm64; fi
+    [[ -z $as_user ]] || tag+=-user
     [[ -z $models ]] || tag+=-models-$(hash_of "$models")
     printf '%s' "$tag"
 }
@@ -223,7 +228,8 @@ find_account() {
 prepare_build() {
     build_command=("$engine" build --tag "$1" --build-arg "VERSION=$(version)" --build-arg "REVISION=$2"
         --build-arg "SOURCE=$(source_address)")
-    [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim)
+    [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:trixie-slim)
+    [[ -n $as_user ]] || build_command+=(--build-arg RUN_AS=0:0)
     [[ -z $platform ]] || build_command+=(--platform "$platform")
     [[ -z $models ]] || build_command+=(--target with-models --build-context "models=$models")
     build_command+=(.)

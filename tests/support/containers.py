@@ -23,6 +23,8 @@ from tests.support.tritons import MODELS, Model
 PAGE = (HERE / "docs" / "run" / "image.md").read_text()
 #: TEST_IMAGE sets another tag, so that two checkouts on one machine do not overwrite each other's image.
 IMAGE = os.environ.get("TEST_IMAGE", "localhost/trireme:test")
+#: The base of the CPU flavour.
+BASE = "docker.io/library/debian:trixie-slim"
 PYTHON = "/opt/trireme/.venv/bin/python"
 #: The source of a client for the model ``echo``, for an archive's ``code/``.
 CLIENT_SOURCE = '''
@@ -50,8 +52,15 @@ def build_flags() -> str:
     return " ".join(["--network host", *(f"-v {path}:{path}:ro" for path in settings)])
 
 
+def provide_base() -> None:
+    """Make the base image from Debian's packages where this machine reaches no registry of images."""
+    if os.geteuid() == 0 and shutil.which("debootstrap") and not has_image(BASE):
+        subprocess.run([HERE / ".ci" / "base-image", BASE], check=True, capture_output=True, timeout=600)
+
+
 def make_image(*options: str, flags: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``make image`` with variables of make, and flags of the engine's build."""
+    provide_base()
     command = ["make", "image", "ENGINE=podman", f"BUILD_FLAGS={flags} {build_flags()}", *options]
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True)
 
@@ -134,6 +143,9 @@ class Container:
             return self.ping() == 200
 
         wait_until(ready, timeout_s, description="/ping 200")
+
+    def wait_log(self, text: str, timeout: float = 60) -> None:
+        wait_until(lambda: text in self.logs(), timeout, description=f"{text!r} in the log")
 
     def state(self, name: str) -> str:
         return podman("inspect", "--format", f"{{{{.State.{name}}}}}", self.id)

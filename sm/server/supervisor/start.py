@@ -49,6 +49,7 @@ from sm.server.supervisor.nginx import (
 )
 from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
+from sm.server.supervisor.root_rights import Account, is_given_up
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import server, shared_memory_cleanup
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str]) -> int:
         settings = Settings.read(os.environ)
         text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
+        if is_given_up():
+            give_up_root(Log(formatter, selector))
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
             repository = Cache(settings.cache).repositories / ("examples" if examples else "cpu")
@@ -94,6 +97,17 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     finally:
         log.output.flush(FLUSH_TIMEOUT_S)
+
+
+def give_up_root(log: Log) -> None:
+    """Go on as an ordinary user. Returns if the box cannot run so, and logs why."""
+    account = Account.find()
+    if obstacle := account.obstacle(os.environ):
+        log.log("warning", f"started as root, and stays root: {obstacle}")
+        return
+    log.log("info", f"started as root: the box runs as user {account.user}, who can read all that it needs")
+    log.output.flush(FLUSH_TIMEOUT_S)
+    account.execute_again()
 
 
 def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:

@@ -26,6 +26,7 @@ def pushed(printed: list[str]) -> list[str]:
             "eu-west-1.amazonaws.com/trireme",
             ["TAG-cpu-arm64"],
         ),
+        (["--as-user"], "eu-west-1.amazonaws.com/trireme", ["TAG-user"]),
         (
             ["--platform", "linux/arm64,linux/amd64", "-t", "stable"],
             "eu-west-1.amazonaws.com/trireme",
@@ -44,6 +45,8 @@ def test_repository_and_tags_say_partition_name_target_and_platform(
     builds = [line for line in printed if line.startswith("docker build")]
     for build, platform in zip(builds, platforms or [""], strict=True):
         assert f"--platform {platform}" in build or not platform
+        # SageMaker expects root. RUN_AS is 1000:1000 where nobody sets it.
+        assert ("--build-arg RUN_AS=0:0 " in build) is ("--as-user" not in options)
 
 
 def test_models_can_be_put_into_the_image(checkout: Checkout, tmp_path: Path) -> None:
