@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.e2e.deploy.account import FakeAccount, write_repository
+from tests.e2e.deploy.account import IMAGE, FakeAccount, write_repository
 
 
 def update(cloud: FakeAccount, weight: str, *options: str) -> Any:
@@ -66,6 +66,111 @@ def test_an_update_keeps_autoscaling_and_new_tags_alone_make_no_version(cloud: F
     cloud.proxy.changes = []
     cloud.deployed("--tags", "team=land")
     assert cloud.proxy.changes == ["AddTags"]
+
+
+SCALED = ("--autoscale", "1:4", "--target-invocations", "60", "--target-cpu", "70")
+
+
+def policies(cloud: FakeAccount) -> dict[str, float]:
+    """Return the targets of the endpoint's scaling policies."""
+    rows = cloud.client("application-autoscaling").describe_scaling_policies(ServiceNamespace="sagemaker")
+    configuration = "TargetTrackingScalingPolicyConfiguration"
+    return {row["PolicyName"]: row[configuration]["TargetValue"] for row in rows["ScalingPolicies"]}
+
+
+def scaling_tag(cloud: FakeAccount) -> str | None:
+    arn = cloud.client("sagemaker").describe_endpoint(EndpointName="ships")["EndpointArn"]
+    tags = cloud.client("sagemaker").list_tags(ResourceArn=arn)["Tags"]
+    return {tag["Key"]: tag["Value"] for tag in tags}.get("trireme:scaling")
+
+
+def scaling_calls(cloud: FakeAccount) -> list[str]:
+    names = ("DeregisterScalableTarget", "UpdateEndpoint", "RegisterScalableTarget")
+    return [change for change in cloud.proxy.changes if change in names]
+
+
+def test_another_instance_type_of_a_scaled_endpoint_takes_the_autoscaling_away_and_sets_it_again(
+    cloud: FakeAccount,
+) -> None:
+    cloud.deployed(*SCALED)
+    before = policies(cloud)
+    assert before == {"ships-target": 60.0, "ships-cpu": 70.0}
+    for command in (("--instance-type", "ml.c5.xlarge"), ("--rollback",)):
+        cloud.proxy.changes = []
+        if command[0] == "--rollback":
+            cloud.succeed("deploy", "ships", *command)
+        else:
+            cloud.deployed(*command)
+        assert scaling_calls(cloud) == [
+            "DeregisterScalableTarget",
+            "UpdateEndpoint",
+            "RegisterScalableTarget",
+        ]
+        assert policies(cloud) == before and not scaling_tag(cloud)
+    cloud.proxy.changes = []
+    write_repository(cloud.repository, "2")
+    cloud.deployed()
+    assert scaling_calls(cloud) == ["UpdateEndpoint"], "other models change no instance type"
+
+
+def test_autoscaling_that_an_update_took_away_comes_back_after_a_failure_and_after_a_killed_run(
+    cloud: FakeAccount,
+) -> None:
+    cloud.deployed(*SCALED)
+    before = policies(cloud)
+    cloud.proxy.fail_updates(cloud.deployed_configuration(), "no capacity")
+    assert cloud.deploy("--instance-type", "ml.c5.xlarge").code == 1
+    assert policies(cloud) == before and not scaling_tag(cloud)
+    # A run that ends between the two calls leaves the tag; the next one reads it.
+    cloud.client("application-autoscaling").deregister_scalable_target(
+        ServiceNamespace="sagemaker",
+        ResourceId="endpoint/ships/variant/AllTraffic",
+        ScalableDimension="sagemaker:variant:DesiredInstanceCount",
+    )
+    arn = cloud.client("sagemaker").describe_endpoint(EndpointName="ships")["EndpointArn"]
+    tag = {"Key": "trireme:scaling", "Value": "1:4 target=60.0 cpu=70.0"}
+    cloud.client("sagemaker").add_tags(ResourceArn=arn, Tags=[tag])
+    cloud.proxy.rolls_back, cloud.proxy.endpoint_states = False, []
+    cloud.deployed()
+    assert policies(cloud) == before and not scaling_tag(cloud)
+
+
+def test_autoscaling_that_sm_deploy_could_not_make_again_stays(cloud: FakeAccount) -> None:
+    cloud.deployed(*SCALED)
+    cloud.client("application-autoscaling").put_scheduled_action(
+        ServiceNamespace="sagemaker",
+        ScheduledActionName="nights",
+        ResourceId="endpoint/ships/variant/AllTraffic",
+        ScalableDimension="sagemaker:variant:DesiredInstanceCount",
+        Schedule="cron(0 20 * * ? *)",
+        ScalableTargetAction={"MinCapacity": 1, "MaxCapacity": 1},
+    )
+    cloud.proxy.changes = []
+    done = cloud.deploy("--instance-type", "ml.c5.xlarge")
+    assert done.code == 1 and "nights" in done.err
+    assert cloud.proxy.changes == [] and cloud.list_resources()["targets"]
+
+
+def test_what_sagemaker_would_refuse_of_what_serves_ends_before_anything_is_sent(cloud: FakeAccount) -> None:
+    cloud.deployed(*SCALED)
+    cloud.deployed("--serverless", "2048:5", name="serverless")
+    write_repository(cloud.repository, "2")
+    cloud.deployed(name="serverless")  # with instances
+    cloud.deployed("--mme", name="many")
+    cloud.proxy.changes = []
+    ours = ("deploy", "ships", "--image", IMAGE, "--model-data", str(cloud.repository))
+    new = ("deploy", "new", *ours[2:])
+    for command in (
+        (*ours, "--serverless", "2048:5"),
+        (*ours, "--instance-type", "ml.t2.medium"),
+        (*ours, "--instance-type", "ml.c5.large", "--env", "MY-NAME=1"),
+        (*new, "--instance-type", "ml.t2.medium", *SCALED),
+        (*new, "--serverless", "2048:5", "--canary", "10"),
+        ("deploy", "serverless", "--rollback"),
+        ("deploy", "many", "--shadow", str(cloud.repository)),
+    ):
+        done = cloud.sm(*command)
+        assert (done.code, cloud.proxy.changes) == (1, []), done.err
 
 
 def test_an_endpoint_that_sm_did_not_make_is_never_changed(cloud: FakeAccount) -> None:

@@ -10,6 +10,7 @@ import argparse
 import copy
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,12 +94,66 @@ def apply(call: str, arguments: Mapping[str, Any], assignments: Sequence[Assignm
 
 
 def check(call: str, arguments: Mapping[str, Any]) -> None:
-    """Raise :class:`CommandError` if botocore would refuse the call, as a member is missing."""
+    """Raise :class:`CommandError` if botocore or SageMaker would refuse the call's arguments."""
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(dict(arguments), _input(call))
     if report.has_errors():
         raise CommandError(f"{call}: {' '.join(report.generate_report().split())}")
+    check_values(call, arguments)
+
+
+def check_values(call: str, arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`CommandError` for a value outside of the limits in botocore's model, which it does not
+    check itself: the lengths and patterns of texts, the members of lists and maps, the range of numbers.
+    """
+    for fault in _faults(call, _input(call), arguments):
+        raise CommandError(f"{fault} That is SageMaker's limit.")
+
+
+#: Fields whose length AWS counts in bytes, see botocore's description of ContainerDefinition.
+IN_BYTES = {"EnvironmentKey", "EnvironmentValue"}
+#: Letters, spaces and digits of all scripts, in the words of Java's patterns and in Python's nearest.
+JAVA_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s"}
+
+
+def _faults(path: str, shape: Any, value: Any) -> Iterator[str]:
+    """Yield what is wrong with a value and its members. A text may be a secret: it is not repeated."""
+    limits = shape.metadata
+    least, most = limits.get("min", -math.inf), limits.get("max", math.inf)
+    if shape.type_name == "string" and isinstance(value, str):
+        unit = "bytes" if shape.name in IN_BYTES else "characters"
+        length = len(value.encode() if shape.name in IN_BYTES else value)
+        if not least <= length <= most:
+            yield f"{path} has {length} {unit}, of {int(least)} to {most}."
+        elif (pattern := limits.get("pattern")) and not re.fullmatch(_python(pattern), value):
+            yield f"{path} does not match {pattern}."
+    elif shape.type_name in ("integer", "long", "float", "double"):
+        if not least <= value <= most:
+            yield f"{path} is {value}, and may be {least} to {most}."
+    elif isinstance(value, dict | list | tuple):
+        if shape.type_name in ("map", "list") and not least <= len(value) <= most:
+            yield f"{path} has {len(value)} members, of at most {most}."
+        yield from _faults_of_members(path, shape, value)
+
+
+def _faults_of_members(path: str, shape: Any, value: Any) -> Iterator[str]:
+    if shape.type_name == "structure":
+        for name, member in value.items():
+            yield from _faults(f"{path}.{name}", shape.members[name], member)
+    elif shape.type_name == "map":
+        for name, member in value.items():
+            yield from _faults(f"the name {name[:80]!r} in {path}", shape.key, name)
+            yield from _faults(f"{path}.{name}", shape.value, member)
+    else:
+        for index, member in enumerate(value):
+            yield from _faults(f"{path}[{index}]", shape.member, member)
+
+
+def _python(pattern: str) -> str:
+    for java, python in JAVA_CLASSES.items():
+        pattern = pattern.replace(java, python)
+    return pattern
 
 
 @cache

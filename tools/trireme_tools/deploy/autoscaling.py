@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,19 @@ class Scaling:
     targets: Sequence[Target]
     of: str = ENDPOINT
 
+    def to_text(self) -> str:
+        """Return it as the value of a tag: ``1:4 target=60.0 cpu=70.0``."""
+        targets = (f"{target.kind}={target.value}" for target in self.targets)
+        return " ".join([f"{self.least}:{self.most}", *targets])
+
+    @classmethod
+    def of_text(cls, text: str, of: str) -> Scaling:
+        """Read what :meth:`to_text` wrote."""
+        limits, *targets = text.split()
+        least, _, most = limits.partition(":")
+        pairs = (target.split("=") for target in targets)
+        return cls(int(least), int(most), [Target(kind, float(value)) for kind, value in pairs], of)
+
 
 def read(options: argparse.Namespace, has_default: bool = False, component: bool = False) -> Scaling | None:
     """Read the options, of an inference component too. Raises :class:`CommandError` for a combination that is
@@ -55,8 +68,6 @@ def read(options: argparse.Namespace, has_default: bool = False, component: bool
             raise CommandError("--target-cpu and --target-gpu need --autoscale MIN:MAX.")
         return None
     least, most = options.autoscale
-    if options.serverless:
-        raise CommandError("--serverless cannot be combined with --autoscale: it has no instances.")
     if component and len(targets) != int(requests is not None):
         raise CommandError("a component is scaled by --target-invocations only, the requests of each copy.")
     if least == 0 and not (options.output or component):
@@ -82,6 +93,11 @@ if TYPE_CHECKING:  # templates need no AWS, and so no boto3
 SERVICE = "application-autoscaling"
 
 
+def kind_of(configuration: Mapping[str, Any]) -> str:
+    """Return what is scaled of an endpoint with this configuration."""
+    return QUEUE if configuration.get("AsyncInferenceConfig") else ENDPOINT
+
+
 def scalable_resource(name: str, of: str = ENDPOINT) -> dict[str, Any]:
     """Return the resource that is scaled, as each call needs it."""
     return dict(documents.fill(DOCUMENTS["resources"][of], {"name": name}))
@@ -98,6 +114,40 @@ def current_limits(account: Account, name: str, of: str = ENDPOINT) -> dict[str,
     query["ResourceIds"] = [query.pop("ResourceId")]
     response = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **query)
     return next(iter(response.get("ScalableTargets", ())), None)
+
+
+def current(account: Account, name: str, of: str) -> Scaling | None:
+    """Return the current limits and targets; None if the endpoint is not scaled.
+
+    Raises:
+        CommandError: It has policies or scheduled actions that ``sm deploy`` did not make and could not make
+            again.
+    """
+    if not (existing := current_limits(account, name, of)):
+        return None
+    kinds = {policy_name(name, Target(kind, 0)): kind for kind in KINDS}
+    targets, others = [], []
+    for row in _policies(account, name, of):
+        if kind := kinds.get(row["PolicyName"]):
+            value = row["TargetTrackingScalingPolicyConfiguration"]["TargetValue"]
+            targets.append(Target(kind, float(value)))
+        elif row["PolicyName"] != f"{name}-{WAKE}":
+            others.append(f"the policy {row['PolicyName']}")
+    with account.optional():
+        query = {key: scalable_resource(name, of)[key] for key in ("ServiceNamespace", "ResourceId")}
+        for row in account.paginate(
+            SERVICE, "describe_scheduled_actions", "ScheduledActions", "look for scheduled actions", **query
+        ):
+            others.append(f"the scheduled action {row['ScheduledActionName']}")
+    if others:
+        raise CommandError(
+            f"endpoint {name!r} is scaled by {', '.join(others)}, which 'sm deploy' did not make. SageMaker "
+            "changes no instance type while an endpoint is scaled: remove the autoscaling first "
+            f"('aws application-autoscaling deregister-scalable-target --service-namespace sagemaker "
+            f"--scalable-dimension sagemaker:variant:DesiredInstanceCount --resource-id "
+            f"{scalable_resource(name, of)['ResourceId']}'), then set it again."
+        )
+    return Scaling(existing["MinCapacity"], existing["MaxCapacity"], targets, of)
 
 
 def apply(account: Account, name: str, scaling: Scaling) -> None:
@@ -143,14 +193,7 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
     """Remove our policies for other targets: an old one would still add instances."""
     current = {policy_name(name, tracked) for tracked in scaling.targets}
     possible = {policy_name(name, Target(kind, 0)) for kind in KINDS}
-    response = account.call(
-        SERVICE,
-        "describe_scaling_policies",
-        "look at the autoscaling's policies",
-        ServiceNamespace="sagemaker",
-        ResourceId=scalable_resource(name, scaling.of)["ResourceId"],
-    )
-    for row in response.get("ScalingPolicies", ()):
+    for row in _policies(account, name, scaling.of):
         if row["PolicyName"] in possible - current:
             account.remove(
                 SERVICE,
@@ -159,6 +202,17 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
                 PolicyName=row["PolicyName"],
                 **scalable_resource(name, scaling.of),
             )
+
+
+def _policies(account: Account, name: str, of: str) -> list[dict[str, Any]]:
+    response = account.call(
+        SERVICE,
+        "describe_scaling_policies",
+        "look at the autoscaling's policies",
+        ServiceNamespace="sagemaker",
+        ResourceId=scalable_resource(name, of)["ResourceId"],
+    )
+    return list(response.get("ScalingPolicies", ()))
 
 
 def policies(name: str, scaling: Scaling) -> dict[str, dict[str, Any]]:

@@ -294,8 +294,7 @@ def check_data(options: argparse.Namespace) -> None:
 
 def check_kind(options: argparse.Namespace) -> None:
     """Raise :class:`CommandError` for options that this kind of endpoint does not have."""
-    data = options.model_data or ""
-    if options.serverless and data.startswith("s3://") and data.endswith("/"):
-        raise CommandError("--serverless takes an archive and no prefix: that is SageMaker's limit.")
+    if options.serverless and options.startup_timeout:
+        raise CommandError("--serverless cannot be combined with --startup-timeout.")
     if options.notify and not options.output:
         raise CommandError("--notify needs --async: only an asynchronous endpoint tells a topic.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from sm.commands.progress import Progress
@@ -45,7 +46,7 @@ def deploy(options: argparse.Namespace) -> int:
     deployment = Deployment(account, options.name, Waiter(account))
     try:
         if options.rollback:
-            configuration = deployment.roll_back(_rollout(account, options))
+            configuration = deployment.roll_back(_rollout_with_alarms(account, options))
             if not options.dry_run:
                 account.progress.say(f"endpoint {options.name} serves {configuration} again")
             return 0
@@ -109,8 +110,6 @@ def _check(options: argparse.Namespace) -> None:
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
             "--alarm latency:MS."
         )
-    if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
-        raise CommandError("--serverless cannot be combined with --autoscale, --mme or --startup-timeout.")
 
 
 def _changes_shadow(options: argparse.Namespace) -> bool:
@@ -119,7 +118,9 @@ def _changes_shadow(options: argparse.Namespace) -> bool:
 
 def _change_shadow(account: Account, options: argparse.Namespace, deployment: Deployment) -> None:
     """Add, promote or remove the shadow variant."""
-    rollout, name = _rollout(account, options), options.name
+    if options.shadow:
+        deployment.check_shadow(_rollout(options, options.alarm))
+    rollout, name = _rollout_with_alarms(account, options), options.name
     if options.promote_shadow:
         deployment.promote_shadow(rollout)
         account.progress.say(f"endpoint {name} serves what its shadow ran")
@@ -161,7 +162,13 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     role = preflight.choose_role(account, deployment.resources, options.role)
     repository = deploy_arguments.local_repository(options.model_data)
     data = ModelData()
-    Plan.of(options, data, role).check()
+    known = ModelData("" if repository else options.model_data or "")
+    if options.component:
+        Plan.of(options, known, role).check({}, scaled=False, served=None)
+    else:
+        deployment.check(
+            Plan.of(options, known, role), _rollout(options, options.alarm), bool(options.autoscale)
+        )
     if repository:
         uploader = Uploader(account, Settings.read(os.environ).cache)
         # SageMaker takes single files for neither kind (botocore: ContainerDefinition.ModelDataSource).
@@ -175,7 +182,7 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
 
 def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
-        deployment.apply(plan, _rollout(account, options))
+        deployment.apply(plan, _rollout_with_alarms(account, options))
     except EndpointFailed as error:
         note = f" The models stay at {plan.data.url} for the next run." if plan.data.url else ""
         raise EndpointFailed(f"{error}{note}") from None
@@ -184,16 +191,16 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
     alarms.create(account, plan.alarms())
 
 
-def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
+def _rollout(options: argparse.Namespace, names: Iterable[str]) -> Rollout:
+    """Return the rollout with the named alarms."""
     kind = "CANARY" if options.canary else "LINEAR" if options.linear else ALL_AT_ONCE
-    chosen_alarms = alarms.choose(account, options.name, options.alarm)
-    return Rollout(
-        kind,
-        options.canary or options.linear or 0,
-        options.bake,
-        tuple(chosen_alarms),
-        api_fields.read(options),
-    )
+    percent = options.canary or options.linear or 0
+    return Rollout(kind, percent, options.bake, tuple(names), api_fields.read(options))
+
+
+def _rollout_with_alarms(account: Account, options: argparse.Namespace) -> Rollout:
+    """Return the rollout, after creating the alarms that it asks for."""
+    return _rollout(options, alarms.choose(account, options.name, options.alarm))
 
 
 def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:

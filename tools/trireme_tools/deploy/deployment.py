@@ -20,6 +20,7 @@ from trireme_tools.deploy import (
     autoscaling,
     deployment_plan,
     endpoint_logs,
+    exclusions,
     gpu_hosts,
     resources,
 )
@@ -60,6 +61,10 @@ class Rollout:
         if "RollingUpdatePolicy" in deployment and self.kind == ALL_AT_ONCE:
             deployment.pop("BlueGreenUpdatePolicy", None)  # the API takes one of them
         return arguments
+
+    def deployment_configuration(self) -> dict[str, Any]:
+        """Return the DeploymentConfig of UpdateEndpoint; empty for SageMaker's default."""
+        return dict(self.apply({}).get("DeploymentConfig", {}))
 
     def deployment(self) -> dict[str, Any]:
         """Return the DeploymentConfig of UpdateEndpoint: blue/green, as the old version must stay until the
@@ -124,7 +129,39 @@ class Deployment:
             gpu_hosts.check(chosen.image, instance_type, variant.get(gpu_hosts.AMI))
         content = chosen.model(self._model_behind(model_of(configuration)))
         model_name = resources.add_hash(self._name, [content, fingerprint])
-        self._serve(deployment_plan.add(configuration, chosen, model_name), model_name, content, rollout)
+        changed = deployment_plan.add(configuration, chosen, model_name)
+        self._check_exclusions(changed, content, rollout)
+        self._serve(changed, model_name, content, rollout)
+
+    def check_shadow(self, rollout: Rollout) -> None:
+        """Raise :class:`CommandError` if what is served can have no shadow, before anything is uploaded."""
+        configuration = self._served()
+        described = self._model_behind(model_of(configuration))
+        changed = deployment_plan.add(configuration, Shadow(), model_of(configuration))
+        self._check_exclusions(changed, described, rollout)
+
+    def check(self, plan: Plan, rollout: Rollout, scaled: bool) -> None:
+        """Raise :class:`CommandError` if SageMaker would refuse the plan, before anything is uploaded."""
+        served = self._served_configuration()
+        if served and exclusions.changes_instances(served, plan.configuration()):
+            scaled = bool(self._scaling(served)) or scaled
+        elif served:
+            scaled = bool(autoscaling.current_limits(self._account, self._name)) or scaled
+        plan.check(rollout.deployment_configuration(), scaled, served)
+
+    def _served_configuration(self) -> dict[str, Any] | None:
+        """Describe the configuration of the endpoint; None if there is none, or it will be made again."""
+        endpoint = self.resources.endpoint()
+        if not endpoint or endpoint["EndpointStatus"] == "Failed":
+            return None
+        return self.resources.configuration(endpoint["EndpointConfigName"])
+
+    def _check_exclusions(
+        self, configuration: dict[str, Any], model: dict[str, Any], rollout: Rollout
+    ) -> None:
+        scaled = bool(autoscaling.current_limits(self._account, self._name))
+        deployment, served = rollout.deployment_configuration(), self._served_configuration()
+        exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
 
     def promote_shadow(self, rollout: Rollout) -> None:
         """Serve the shadow's model instead of production's."""
@@ -172,7 +209,7 @@ class Deployment:
                 {"ModelName": model_name, **model, **labels},
                 {"EndpointConfigName": name, **configuration, **labels},
             )
-            self._update(name, rollout, endpoint)
+            self._update(name, configuration, rollout, endpoint)
 
     def roll_back(self, rollout: Rollout) -> str:
         """Serve the previous configuration; return its name."""
@@ -180,11 +217,13 @@ class Deployment:
         endpoint = self._waiter.wait(self._name) or endpoint
         current = self.resources.configuration(endpoint["EndpointConfigName"])
         before = self.resources.previous(current) if current else None
-        if not before or self.resources.configuration(before) is None:
+        wanted = self.resources.configuration(before) if before else None
+        if not before or wanted is None:
             raise CommandError(
                 f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
             )
-        self._update(before, rollout, endpoint)
+        self._check_exclusions(wanted, self.resources.model(model_of(wanted)) or {}, rollout)
+        self._update(before, wanted, rollout, endpoint)
         return before
 
     def _wait_until_steady(self) -> dict[str, Any] | None:
@@ -216,8 +255,9 @@ class Deployment:
             )
             self._wait_serving(plan.configuration_name, "could not be created")
         elif endpoint["EndpointConfigName"] != plan.configuration_name:
-            self._update(plan.configuration_name, rollout, endpoint)
+            self._update(plan.configuration_name, plan.configuration(), rollout, endpoint)
         else:
+            self._resume_scaling(endpoint, plan.configuration())
             self._account.progress.say(f"endpoint {plan.name} is up to date")
         if (
             endpoint
@@ -229,15 +269,67 @@ class Deployment:
                 SAGEMAKER, "add_tags", "set the endpoint's tags", ResourceArn=arn, Tags=plan.all_tags()
             )
 
-    def _update(self, configuration: str, rollout: Rollout, endpoint: dict[str, Any]) -> None:
+    def _update(
+        self, name: str, configuration: dict[str, Any], rollout: Rollout, endpoint: dict[str, Any]
+    ) -> None:
         """Update blue/green. The number of instances that autoscaling started is kept."""
-        self._remember(configuration, endpoint["EndpointConfigName"])
-        arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
+        before = self.resources.configuration(endpoint["EndpointConfigName"]) or {}
+        self._remember(name, endpoint["EndpointConfigName"])
+        arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": name}
         if autoscaling.current_limits(self._account, self._name):
             arguments["RetainAllVariantProperties"] = True
         arguments = rollout.apply(arguments)
-        self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
-        self._wait_serving(configuration, "could not be updated, and serves what it did")
+        suspended = None
+        if exclusions.changes_instances(before, configuration):
+            suspended = self._suspend_scaling(endpoint, before)
+        try:
+            self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
+            self._wait_serving(name, "could not be updated, and serves what it did")
+        except aws.ServiceUnavailable:  # the next run sets the autoscaling again
+            raise
+        except CommandError:
+            self._resume_scaling(endpoint, before, suspended)
+            raise
+        self._resume_scaling(endpoint, configuration, suspended)
+
+    def _scaling(self, configuration: dict[str, Any]) -> autoscaling.Scaling | None:
+        return autoscaling.current(self._account, self._name, autoscaling.kind_of(configuration))
+
+    def _suspend_scaling(
+        self, endpoint: dict[str, Any], configuration: dict[str, Any]
+    ) -> autoscaling.Scaling | None:
+        """Take the autoscaling away, which SageMaker wants before an instance type changes. A tag keeps it: a
+        run that ends here is completed by the next one.
+
+        docs.aws.amazon.com/sagemaker/latest/dg/endpoint-scaling-update.html
+        """
+        if scaling := self._scaling(configuration):
+            self._tag_scaling(endpoint, scaling.to_text())
+            autoscaling.remove(self._account, self._name, scaling.of)
+        return scaling
+
+    def _resume_scaling(
+        self,
+        endpoint: dict[str, Any],
+        configuration: dict[str, Any],
+        suspended: autoscaling.Scaling | None = None,
+    ) -> None:
+        """Set the autoscaling again that this run or an earlier one took away."""
+        text = self.resources.tags(endpoint["EndpointArn"]).get(resources.SCALING)
+        if text and not suspended:
+            suspended = autoscaling.Scaling.of_text(text, autoscaling.kind_of(configuration))
+        if suspended:
+            autoscaling.apply(self._account, self._name, suspended)
+            self._tag_scaling(endpoint, "")
+
+    def _tag_scaling(self, endpoint: dict[str, Any], text: str) -> None:
+        self._account.create(
+            SAGEMAKER,
+            "add_tags",
+            f"tag endpoint {self._name}",
+            ResourceArn=endpoint["EndpointArn"],
+            Tags=aws.to_tags({resources.SCALING: text}),
+        )
 
     def _remember(self, configuration: str, before: str) -> None:
         """Tag the new configuration with its predecessor before the update, so that --rollback works after a

@@ -11,7 +11,7 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
-from trireme_tools.deploy import api_fields, gpu_hosts, model_data, resources
+from trireme_tools.deploy import api_fields, exclusions, gpu_hosts, model_data, resources
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, BoxAlarms
 from trireme_tools.deploy.api_fields import Assignment
 from trireme_tools.deploy.gpu_hosts import AMI
@@ -68,18 +68,8 @@ def model(described: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
 
 
 def add(configuration: Mapping[str, Any], shadow: Shadow, model_name: str) -> dict[str, Any]:
-    """Return the arguments of CreateEndpointConfig for a served configuration with this shadow.
-
-    Raises:
-        CommandError: SageMaker gives a shadow to endpoints with instances only, and not to asynchronous ones.
-    """
-    variant, *others = configuration["ProductionVariants"]
-    if others or "ServerlessConfig" in variant or configuration.get("AsyncInferenceConfig"):
-        raise CommandError(
-            "SageMaker gives a shadow only to an endpoint with instances and one variant, not to an "
-            "asynchronous or a serverless one."
-        )
-    shadows = [shadow.variant(variant, model_name)]
+    """Return the arguments of CreateEndpointConfig for a served configuration with this shadow."""
+    shadows = [shadow.variant(configuration["ProductionVariants"][0], model_name)]
     return {**remove(configuration), "ShadowProductionVariants": shadows}
 
 
@@ -164,11 +154,22 @@ class Plan:
             fields=api_fields.read(options),
         )
 
-    def check(self) -> None:
-        """Raise :class:`CommandError` if botocore would refuse a call with the chosen fields."""
-        if self.fields:
-            api_fields.check(api_fields.MODEL, self.model())
-            api_fields.check(api_fields.CONFIGURATION, self.configuration())
+    def check(self, deployment: Mapping[str, Any], scaled: bool, served: Mapping[str, Any] | None) -> None:
+        """Raise :class:`CommandError` if botocore or SageMaker would refuse a call.
+
+        Args:
+            deployment: UpdateEndpoint's DeploymentConfig; empty for the default.
+            scaled: Autoscaling is asked for, or the endpoint has it.
+            served: The configuration that serves now; None without one.
+        """
+        model, configuration = self.model(), self.configuration()
+        if not self.role:  # a template creates it
+            del model["ExecutionRoleArn"]
+            api_fields.check_values(api_fields.MODEL, model)
+        else:
+            api_fields.check(api_fields.MODEL, model)
+        api_fields.check(api_fields.CONFIGURATION, configuration)
+        exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
 
     @property
     def model_name(self) -> str:

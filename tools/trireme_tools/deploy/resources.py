@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # templates need no AWS, and so no boto3
 
 #: The tag of a deployment's resources, and the tag with a configuration's predecessor.
 TAG, PREVIOUS = "trireme:deployment", "trireme:previous"
+#: The endpoint's tag with the autoscaling that an update took away and has not set again; else empty.
+SCALING = "trireme:scaling"
 #: SageMaker's names have up to 63 characters, of which a hyphen and the hash take some.
 HASH_LENGTH, MAX_LENGTH = 12, 63 - 12 - 1
 #: Archives are uploaded below this prefix.

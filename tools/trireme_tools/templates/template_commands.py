@@ -168,6 +168,9 @@ def read_stack(options: argparse.Namespace) -> Stack:
         raise CommandError("--set and --extra are fields of SageMaker's API: take a format of SageMaker.")
     if options.shadow:
         plan = replace(plan, shadow=read_shadow(options, on_cluster))
+    if not on_cluster:
+        archives = archives_in(data, options.mme)
+        plan.check({}, scaled=bool(options.autoscale), served=None)
     limits = autoscaling.read(options, has_default=on_cluster)
     if options.target_in_flight and not (on_cluster and options.autoscale):
         raise CommandError("--target-in-flight needs --autoscale MIN:MAX and --format kubernetes or helm.")
@@ -191,7 +194,6 @@ def read_stack(options: argparse.Namespace) -> Stack:
         return Stack(plan, {}, limits, *more, **sized, sticky_sessions=options.sticky_sessions)
     if options.role:
         return Stack(plan, {}, limits)
-    archives = archives_in(data, options.mme)
     needs = EndpointNeeds(
         options.name, Image.read(options.image), archives, ANY, options.output, options.notify or ""
     )
