@@ -23,16 +23,21 @@ POLL_S, WATCH_S, SLOW_WATCH_S = 0.02, 0.5, 2.0
 T = TypeVar("T")
 
 
+#: The polls that run in this process.
+_running: set[Poll] = set()
+
+
 class Poll:
     """A daemon thread that calls ``function`` every ``interval_s`` seconds until it is stopped.
 
-    An exception of ``function`` is logged, and it is called again after the next interval.
+    An exception of ``function`` is logged, and it is called again after the next interval. A process that
+    ends stops its polls with :func:`stop_all`.
 
     Args:
         name: The name of the thread, also in the log.
-        interval_s: Seconds between the end of one call and the next, and before the first.
+        interval_s: Seconds between the end of one call and the next.
         function: The function to call. It may call :meth:`stop`.
-        at_once: Call it at the start too, before the first interval has passed.
+        first_s: Seconds before the first call, if these are others.
         wake: A pipe's end that does not block. Call the function at once when something can be read.
     """
 
@@ -42,44 +47,59 @@ class Poll:
         interval_s: float,
         function: Callable[[], object],
         *,
-        at_once: bool = False,
+        first_s: float | None = None,
         wake: int | None = None,
     ) -> None:
         self._name, self._interval_s, self._function = name, interval_s, function
-        self._at_once, self._wake = at_once, wake
-        self._stopped = threading.Event()
+        self._first_s, self._wake = interval_s if first_s is None else first_s, wake
+        self._stopped, self._calling = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        _running.add(self)
         self._thread.start()
 
     def stop(self) -> None:
         """Do not call again. A call that is running ends."""
         self._stopped.set()
 
-    def join(self) -> None:
-        """Wait for the end of a running call. ``function`` itself must not call it."""
-        self._thread.join()
+    def join(self, seconds: float = -1) -> None:
+        """Wait for the end of a running call, for ever without ``seconds``. ``function`` must not call it."""
+        if self._calling.acquire(timeout=seconds):
+            self._calling.release()
 
     def _run(self) -> None:
-        if self._at_once:
-            self._call()
-        while not self._wait():
-            self._call()
+        seconds = self._first_s
+        while not self._wait(seconds):
+            with self._calling:
+                self._call()
+            seconds = self._interval_s
+        _running.discard(self)
 
-    def _wait(self) -> bool:
+    def _wait(self, seconds: float) -> bool:
         """Wait for the next call. Returns True if there is none."""
         if self._wake is None:
-            return self._stopped.wait(self._interval_s)
-        if select.select([self._wake], [], [], self._interval_s)[0]:
+            return self._stopped.wait(seconds)
+        if select.select([self._wake], [], [], seconds)[0]:
             os.read(self._wake, MAX_WAKES)
         return self._stopped.is_set()
 
     def _call(self) -> None:
+        if self._stopped.is_set():  # while it waited for the lock
+            return
         try:
             self._function()
         except BaseException:  # a client that is reloaded may call sys.exit()
             log.exception("%s failed; next try in %g s", self._name, self._interval_s)
+
+
+def stop_all(seconds: float) -> None:
+    """Stop the polls of this process, and wait at most ``seconds`` for the calls that run."""
+    polls, end = list(_running), time.monotonic() + seconds
+    for poll in polls:
+        poll.stop()
+    for poll in polls:
+        poll.join(max(0.0, end - time.monotonic()))
 
 
 def poll_until(look: Callable[[], T], seconds: float) -> T:

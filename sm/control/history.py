@@ -78,7 +78,7 @@ class Recorder:
 
     def watch(self) -> None:
         """Start a thread that records a point at each interval."""
-        Poll("history", POINT_INTERVAL_S, self.record_point, at_once=True).start()
+        Poll("history", POINT_INTERVAL_S, self.record_point, first_s=0.0).start()
 
     def record_point(self) -> None:
         """Add a point, and the events since the last one."""

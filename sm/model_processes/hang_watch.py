@@ -13,7 +13,7 @@ from sm.invocation import Invocation, Ticket
 from sm.metrics import HANGS
 from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.python_models import PythonModels, triton_pid
-from sm.polling import WATCH_S
+from sm.polling import WATCH_S, Poll
 from sm.run_state import Box
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class HangWatch:
         self._box, self._shared, self._models, self._report = box, shared, models, report
         self._doubts: dict[tuple[str, bool], Doubt] = {}
         self._lock = threading.Lock()
-        self._is_watching = False
+        #: Judges the doubts while there are any.
+        self._poll: Poll | None = None
 
     def add(self, ticket: Ticket, model: str, deadline: Invocation, streamed: bool) -> None:
         """Watch a model of which a request was given up while Triton ran it."""
@@ -107,28 +108,26 @@ class HangWatch:
             elif streamed:
                 doubt = replace(doubt, bytes=hardware.anonymous_bytes(pid))
             self._doubts[model, streamed] = doubt
-            if not self._is_watching:
-                self._is_watching = True
-                threading.Thread(target=self._watch, name="hangs", daemon=True).start()
+            if self._poll is None:
+                self._poll = Poll("hangs", WATCH_S, self._judge_all)
+                self._poll.start()
 
-    def _watch(self) -> None:
-        while True:
-            time.sleep(WATCH_S)
+    def _judge_all(self) -> None:
+        with self._lock:
+            doubts = dict(self._doubts)
+            if not doubts and self._poll is not None:
+                self._poll.stop()
+                self._poll = None
+        for key, doubt in doubts.items():
+            try:
+                settled = self._judge(doubt)
+            except Exception:
+                log.exception("cannot tell whether the model %s hangs", doubt.model)
+                settled = True
             with self._lock:
-                doubts = dict(self._doubts)
-                if not doubts:
-                    self._is_watching = False
-                    return
-            for key, doubt in doubts.items():
-                try:
-                    settled = self._judge(doubt)
-                except Exception:
-                    log.exception("cannot tell whether the model %s hangs", doubt.model)
-                    settled = True
-                with self._lock:
-                    # More requests may have been given up meanwhile.
-                    if settled and self._doubts[key] is doubt:
-                        del self._doubts[key]
+                # More requests may have been given up meanwhile.
+                if settled and self._doubts[key] is doubt:
+                    del self._doubts[key]
 
     def _judge(self, doubt: Doubt) -> bool:
         """Report what hangs. Returns True if nothing is in doubt any more."""

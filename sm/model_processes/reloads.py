@@ -118,7 +118,7 @@ class Reloads:
         for model in self._names():
             for events in (RELOADS, HANGS, REPEATS):
                 events.labels(model)  # a series that is 0 before the first one
-        Poll("reloads", SLOW_WATCH_S, self.poll, at_once=True, wake=wake).start()
+        Poll("reloads", SLOW_WATCH_S, self.poll, first_s=0.0, wake=wake).start()
 
     def poll(self) -> None:
         """Start to load each model that is out."""

@@ -260,7 +260,7 @@ class Loader:
             except TriremeError as error:
                 log.error("%s", error.sentence)
 
-        Poll("abandoned-loads", WATCH_S, reap_quietly, at_once=True).start()
+        Poll("abandoned-loads", WATCH_S, reap_quietly, first_s=0.0).start()
 
     def recover(self) -> None:
         """Undo what an earlier process left unfinished."""

@@ -297,16 +297,15 @@ class Versions:
     def _retire_later(self, record: LoadRecord) -> None:
         # A new worker need not prepare for it.
         shutil.rmtree(self._box.prepared_folder / record.id, ignore_errors=True)
-        threading.Thread(target=self._retire, args=(record,), name="retire", daemon=True).start()
 
-    def _retire(self, record: LoadRecord) -> None:
-        """Unload an old version when its time is over and its last request has ended."""
-        time.sleep(self._drain_s)
-        while True:
+        def retire() -> None:
+            """Unload it when its time is over and its last request has ended."""
             with contextlib.suppress(TriremeError):
                 if self._loader.unload_idle(record, self._box.holds_folder):
-                    return
-            time.sleep(WATCH_S)
+                    poll.stop()
+
+        poll = Poll("retire", WATCH_S, retire, first_s=self._drain_s)
+        poll.start()
 
 
 def staged(record: LoadRecord, box: Box) -> bool:

@@ -42,7 +42,7 @@ from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import Found, find_clients
 from sm.plugins.stuck_code import MakingLimit
 from sm.plugins.toolkit import code_imports
-from sm.polling import WATCH_S, Poll
+from sm.polling import WATCH_S, Poll, stop_all
 from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 #: Seconds in which a client must be made while the box serves, at least.
 MIN_MAKING_S = 30.0
+#: Seconds that a worker which ends waits for what its threads are doing: the control plane has 2 s in all.
+STOP_TIMEOUT_S = 0.5
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -121,10 +123,15 @@ class Plane(BaseApplication):  # type: ignore[misc]
             "graceful_timeout": max(1, round(self.settings.drain)),
             "timeout": 60,
             "loglevel": self.settings.level,
+            "worker_exit": self.on_worker_exit,
         }
         for name, value in {**shared, **self.options()}.items():
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
+
+    def on_worker_exit(self, _server: object, _worker: object) -> None:
+        """End the threads that use the box's folder, which the supervisor then removes."""
+        stop_all(STOP_TIMEOUT_S)
 
 
 class DataPlane(Plane):
@@ -146,7 +153,6 @@ class DataPlane(Plane):
             "proc_name": "trireme-data",
             "post_fork": self.on_fork,
             "post_worker_init": self.on_worker_init,
-            "worker_exit": self.on_worker_exit,
         }
 
     def prepare(self) -> None:
@@ -169,8 +175,9 @@ class DataPlane(Plane):
         with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
             claim_unready_file(self.box, worker.pid)
 
-    def on_worker_exit(self, _server: object, _worker: object) -> None:
+    def on_worker_exit(self, server: object, worker: object) -> None:
         """Send a worker's last traces and captured payloads before it ends."""
+        super().on_worker_exit(server, worker)
         if self._capture is not None:
             self._capture.close()
         if self._tracer is not None:
@@ -293,7 +300,6 @@ class ControlPlane(Plane):
             "proc_name": "trireme-control",
             "post_fork": self.on_fork,
             "post_worker_init": self.on_worker_init,
-            "worker_exit": self.on_worker_exit,
         }
 
     def on_fork(self, _server: object, worker: Any) -> None:
@@ -303,8 +309,9 @@ class ControlPlane(Plane):
         self._embedded_metrics = start_embedded_metrics(self.settings, self.box)
         watch_memory(self.release_memory, min_work_s=MIN_CONTROL_WORK_CPU_S)
 
-    def on_worker_exit(self, _server: object, _worker: object) -> None:
+    def on_worker_exit(self, server: object, worker: object) -> None:
         """Write the metrics of the last requests, and send the last traces."""
+        super().on_worker_exit(server, worker)
         if self._embedded_metrics:
             self._embedded_metrics.write_changes()
         if self._tracer is not None:

@@ -1,13 +1,16 @@
-"""A unit test starts no process and opens no connection; one that does fails here."""
+"""A unit test starts no process, opens no connection and leaves no thread behind; one that does fails here."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy.testing  # noqa: F401  (runs lscpu when it is first imported)
 import pytest
+
+from sm.polling import stop_all
 
 #: Python's audit events of a process that is started and a socket that is connected or bound.
 FORBIDDEN = {
@@ -19,6 +22,8 @@ FORBIDDEN = {
     "socket.bind",
     "socket.connect",
 }
+#: Seconds for what a thread of a test is doing when the test ends.
+THREAD_TIMEOUT_S = 10.0
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +46,15 @@ def fail_on_processes_and_connections(forbidden_events: list[str]) -> Iterator[N
     assert not forbidden_events, (
         f"a unit test may not do this: {forbidden_events[0]}. Move it to tests/integration."
     )
+
+
+@pytest.fixture(autouse=True)
+def end_threads() -> Iterator[None]:
+    """End the test's polls, as a process does. Otherwise a thread may fail in another test, and fail that."""
+    before = set(threading.enumerate())
+    yield
+    stop_all(THREAD_TIMEOUT_S)
+    left = [thread for thread in threading.enumerate() if thread.daemon and thread not in before]
+    for thread in left:
+        thread.join(THREAD_TIMEOUT_S)
+    assert not [thread for thread in left if thread.is_alive()]

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sm.polling import Poll, SharedQuestion
+from sm.polling import Poll, SharedQuestion, stop_all
 from tests.support.boxes import wait_until
 
 
@@ -30,6 +30,25 @@ def test_a_failed_call_does_not_stop_a_poll(failure: Any, caplog: pytest.LogCapt
     while polls.acquire(blocking=False):
         pass
     assert not polls.acquire(timeout=0.05), "it was stopped"
+
+
+def test_a_process_that_ends_waits_for_running_calls_and_begins_no_other() -> None:
+    entered, may_end, calls = threading.Event(), threading.Event(), list[str]()
+
+    def call_slowly() -> None:
+        entered.set()
+        assert may_end.wait(20)
+        calls.append("slow")
+
+    Poll("slow", 0.001, call_slowly).start()
+    Poll("quick", 0.001, lambda: calls.append("quick")).start()
+    assert entered.wait(10)
+    stop_all(0.05)  # the slow call goes on: a stop has a bound
+    before = calls.copy()
+    assert "slow" not in before
+    may_end.set()
+    stop_all(10)
+    assert calls == [*before, "slow"]
 
 
 def test_nobody_waits_longer_than_its_patience_and_an_old_answer_is_better_than_none() -> None:

@@ -148,6 +148,18 @@ def test_the_next_control_plane_unloads_a_version_that_does_not_serve(
     assert loader.records.read().serving["cats"].id == "first-cats"
 
 
+def test_an_old_version_is_unloaded_even_if_a_try_fails(
+    versions: PlayedVersions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folder of the holds is not there yet; on a full disk no file can be made in it."""
+    loader, box, fetch, _, *others = versions.parts
+    loader.records.put(LoadRecord("cats", "", "old", "", {}, version="2").beside(State.RETIRED))
+    Versions(loader, box, fetch, 0, *others)
+    wait_until(lambda: caplog.records, description="the failure")
+    box.holds_folder.mkdir()
+    wait_until(lambda: loader.records.read().records.keys() == {"cats", "dogs"}, description="the unload")
+
+
 def test_only_one_version_is_loaded_at_a_time(
     versions: PlayedVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

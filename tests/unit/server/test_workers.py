@@ -1,13 +1,20 @@
-"""A worker sends heartbeats while it loads, and gives a large body the time that it needs."""
+"""A worker sends heartbeats while it loads, gives a large body the time that it needs, and ends its threads."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from itertools import count
+from pathlib import Path
 
+import pytest
+
+from sm.polling import Poll
+from sm.run_state import Box
 from sm.server.thread_worker import MIN_RATE, TimedReader
-from sm.server.worker import keep_heartbeat
+from sm.server.worker import PLANES, keep_heartbeat
+from sm.settings import Settings
+from tests.support.boxes import wait_until
 
 
 def test_heartbeats_are_sent_until_stopped_or_the_time_limit() -> None:
@@ -29,3 +36,20 @@ def test_a_large_body_may_take_as_long_as_the_minimum_rate_needs() -> None:
         for _ in range(100):
             caller.sendall(bytes(MIN_RATE))
             assert len(reader.recv(MIN_RATE)) == MIN_RATE
+
+
+@pytest.mark.parametrize("plane", PLANES.values())
+def test_a_worker_that_ends_leaves_no_thread_that_uses_the_boxs_folder(
+    plane: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor removes the folder as soon as the process has ended."""
+    monkeypatch.setenv("TRIREME_LISTENER", "3")
+    at_exit = plane(Settings(), Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)).cfg.worker_exit
+    note = tmp_path / "note"
+    poll = Poll("notes", 0.001, note.touch)
+    poll.start()
+    wait_until(note.exists)
+    at_exit(None, None)
+    note.unlink()
+    poll.join()
+    assert not note.exists()
