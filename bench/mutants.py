@@ -11,6 +11,7 @@ and put back.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sqlite3
 import subprocess
@@ -56,7 +57,7 @@ def try_faults(module: str, faults: int, python: str, folder: Path) -> tuple[int
     configuration.write_text(CONFIGURATION.format(module=module, python=python, tests=TESTS[module]))
     tool = str(Path(sys.executable).with_name("cosmic-ray"))
     subprocess.run([tool, "init", str(configuration), str(session)], check=True)
-    with sqlite3.connect(session) as database:
+    with contextlib.closing(sqlite3.connect(session)) as database, database:
         for operator in SILENT:
             database.execute(
                 "delete from work_items where job_id in"
@@ -75,7 +76,7 @@ def try_faults(module: str, faults: int, python: str, folder: Path) -> tuple[int
                 database.execute("delete from work_items where job_id = ?", [job])
         database.execute("delete from mutation_specs where job_id not in (select job_id from work_items)")
     subprocess.run([tool, "exec", str(configuration), str(session)], check=True)
-    with sqlite3.connect(session) as database:
+    with contextlib.closing(sqlite3.connect(session)) as database:
         rows = list(
             database.execute(
                 "select test_outcome, operator_name, start_pos_row"

@@ -243,6 +243,7 @@ class Sessions:
         # All workers use the one that the first of them could make.
         begun = [home for home in self._homes if _is_begun(home / FILE)]
         for home in begun[:1] or self._homes:
+            connection = None
             try:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 connection = sqlite3.connect(
@@ -251,6 +252,8 @@ class Sessions:
                 _prepare(connection, MAIN, STORE.format(MAIN) + SCHEMA)
             except (OSError, sqlite3.Error) as error:
                 reason = error
+                if connection:
+                    connection.close()
                 continue
             self.stores = {MAIN: home}
             if home != self._homes[-1]:

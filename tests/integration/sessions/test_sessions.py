@@ -18,6 +18,7 @@ import pytest
 from sm.client import sessions as module
 from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
+from sm.polling import stop_all
 from sm.router.app import sessions_of
 from sm.run_state import Box
 from sm.settings import Settings
@@ -189,11 +190,15 @@ def test_two_workers_that_sweep_keep_every_open_session(worker: Worker, clock: C
     assert workers[0].get(open_session.id).id == open_session.id
 
 
-def test_expired_sessions_are_removed_without_another_being_opened(tmp_path: Path) -> None:
-    sessions = Sessions((tmp_path,), 1.0, MAX_SESSIONS)
+def test_expired_sessions_are_removed_without_another_being_opened(
+    sessions: Sessions, clock: Clock, home: Path
+) -> None:
+    sessions.seconds = 1.0
     sessions.open("caller")["key"] = b"value"
+    clock.now += 2
     sessions.start_sweeping()
-    wait_until(lambda: count_rows(tmp_path) == (0, 0), description="an empty store")
+    wait_until(lambda: count_rows(home) == (0, 0), description="an empty store")
+    stop_all(10)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +278,18 @@ def test_workers_agree_on_the_second_folder_if_there_is_no_first(worker: Worker,
         Sessions((Path("/proc/none"),), LIFETIME_S, MAX_SESSIONS).open("caller")
 
 
+def test_a_database_that_cannot_be_used_is_closed_again(worker: Worker, home: Path) -> None:
+    home.mkdir()
+    (home / module.FILE).write_bytes(b"no database")
+    opened: list[Path] = []
+    with pytest.raises(OutOfMemory) as held:  # with its traceback, which keeps the connection
+        worker().open("caller")
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            opened.append(descriptor.readlink())
+    assert held.value.__cause__ and not [path for path in opened if path.is_relative_to(home)]
+
+
 def test_a_store_that_a_stalled_worker_holds_is_a_429_and_not_a_lack_of_room(
     monkeypatch: pytest.MonkeyPatch, sessions: Sessions, home: Path
 ) -> None:
@@ -315,4 +332,6 @@ def test_lifetime_folder_and_number_are_those_of_the_settings(home: Path, tmp_pa
     assert count_rows(home)[0] == 1
     with pytest.raises(Overloaded):
         sessions.open("another")
+    assert sessions._connection is not None
+    sessions._connection.close()
     assert sessions_of(Settings(), box) is None

@@ -235,3 +235,5 @@ def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> No
     with pytest.raises(Overloaded):
         open_from("192.0.2.1")
     open_from("192.0.2.2")
+    assert sessions._connection is not None
+    sessions._connection.close()
