@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -186,6 +188,18 @@ class ReportReader:
 
 
 READER = pytest.StashKey[ReportReader]()
+PORTS = pytest.StashKey[list[socket.socket]]()
+#: The defaults of a box, of its TLS and of Triton. A developer's ``make serve`` may have them.
+DEFAULT_PORTS = (8080, 8443, 8000, 8001, 8002)
+
+
+def take_ports(numbers: Iterable[int]) -> list[socket.socket]:
+    """Take ports that nobody has, so that a test which needs one of them fails."""
+    taken = []
+    for port in numbers:
+        with contextlib.suppress(OSError):
+            taken.append(socket.create_server(("", port)))
+    return taken
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -193,6 +207,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if IN_CI and not hasattr(config, "workerinput"):
         config.stash[READER] = ReportReader()
         config.pluginmanager.register(config.stash[READER])
+        config.stash[PORTS] = take_ports(DEFAULT_PORTS)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for taken in config.stash.get(PORTS, []):
+        taken.close()
 
 
 # Last: pytest's own hook sets the status from the failures.

@@ -44,6 +44,14 @@ def free_port() -> int:
             return port
 
 
+def free_ports(count: int) -> list[int]:
+    """Return so many different ports that nothing uses, in ascending order."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return sorted(ports)
+
+
 def wait_until(
     condition: Callable[[], Any], timeout_s: float = WAIT_TIMEOUT_S, description: str = "the condition"
 ) -> Any:

@@ -17,17 +17,18 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, listening_ports, wait_until
+from tests.support.boxes import RunningBox, free_ports, listening_ports, wait_until
 from tests.support.tritons import ECHO_BODY, ECHO_REQUEST, MODELS
 
 BROKEN = replace(MODELS["fixed"], head=f"import no_such_module\n{MODELS['fixed'].head}")
 ALL_APIS = "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging"
 KEY, GRPC_KEY = {"admin-key": "admin-value"}, {"triton-grpc-protocol-key": "secret"}
+HTTP, GRPC, METRICS = free_ports(3)
 #: Variables with their values, and the options that they become.
 OPTIONS = {
-    "SAGEMAKER_TRITON_HTTP_PORT": ("21007", "--http-port=21007"),
-    "SAGEMAKER_TRITON_GRPC_PORT": ("21008", "--grpc-port=21008"),
-    "SAGEMAKER_TRITON_METRICS_PORT": ("21009", "--metrics-port=21009"),
+    "SAGEMAKER_TRITON_HTTP_PORT": (str(HTTP), f"--http-port={HTTP}"),
+    "SAGEMAKER_TRITON_GRPC_PORT": (str(GRPC), f"--grpc-port={GRPC}"),
+    "SAGEMAKER_TRITON_METRICS_PORT": (str(METRICS), f"--metrics-port={METRICS}"),
     "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT": ("2", "--buffer-manager-thread-count=2"),
     "SAGEMAKER_TRITON_THREAD_COUNT": ("3", "--http-thread-count=3"),
     "SAGEMAKER_TRITON_LOG_VERBOSE": ("true", "--log-verbose=1"),
@@ -54,7 +55,7 @@ def box(boxes: Boxes) -> Iterator[RunningBox]:
         ("platform", "box", "patient", "locked", {"unloadable.py": "import no_such_module\n"}),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_TRITON_OVERRIDE_PING_MODE="live",
-        SAGEMAKER_SAFE_PORT_RANGE="21000-21400",
+        SAGEMAKER_SAFE_PORT_RANGE=f"{HTTP}-{METRICS}",
         SAGEMAKER_TRITON_ALLOW_GRPC="true",
         SAGEMAKER_TRITON_ALLOW_METRICS="true",
         SAGEMAKER_TRITON_ADDITIONAL_ARGS=(
@@ -88,7 +89,7 @@ def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(box: RunningBo
 
 
 def test_tritons_own_grpc_client_works_against_the_open_port(box: RunningBox) -> None:
-    with triton.InferenceServerClient("127.0.0.1:21008") as client:
+    with triton.InferenceServerClient(f"127.0.0.1:{GRPC}") as client:
         tensor = triton.InferInput("x", [1, 3], "FP32")
         tensor.set_data_from_numpy(np.arange(3, dtype=np.float32)[None])
         assert client.infer("echo", [tensor], headers=GRPC_KEY).as_numpy("y").tolist() == [[0, 1, 2]]
@@ -101,9 +102,9 @@ def test_tritons_own_grpc_client_works_against_the_open_port(box: RunningBox) ->
 
 def test_only_the_ports_that_are_allowed_are_open_and_metrics_answers(box: RunningBox) -> None:
     addresses = listening_ports(box.pid("--model-repository="))
-    assert {port for port, address in addresses.items() if set(address) == {"0"}} == {21008, 21009}
-    assert addresses[21007] == "0100007F"
-    assert requests.get("http://127.0.0.1:21009/metrics", timeout=5).status_code == 200
+    assert {port for port, address in addresses.items() if set(address) == {"0"}} == {GRPC, METRICS}
+    assert addresses[HTTP] == "0100007F"
+    assert requests.get(f"http://127.0.0.1:{METRICS}/metrics", timeout=5).status_code == 200
 
 
 def test_a_caller_that_accepts_anything_gets_the_default_accept(box: RunningBox) -> None:

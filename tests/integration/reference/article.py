@@ -1,4 +1,4 @@
-"""The article's requests, byte for byte, its ports, and its model repository with ONNX graphs in place of plans.
+"""The article's requests, byte for byte, and its model repository with ONNX graphs in place of plans.
 
 Folders, names, datatypes and shapes are the article's. The weights are the demo's: the recipes' graphs with
 renamed tensors and other shapes. As in the article, only ResNet has labels, numbered ones.
@@ -7,28 +7,21 @@ renamed tensors and other shapes. As in the article, only ResNet has labels, num
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import shutil
-import socket
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
 
 from sm.settings import HERE, Settings
-from tests.support.boxes import wait_until
 
 JSON = "application/json"
 PICTURES = {
     "resnet": HERE / "clients" / "resnet" / "sample" / "coffee.jpg",
     "yolov5": HERE / "clients" / "yolov5" / "sample" / "collage.jpg",
 }
-#: Triton's ports for HTTP, gRPC and metrics.
-PORTS = (8000, 8001, 8002)
 RUNNER = HERE / "sm" / "triton" / "onnx_cpu"
 TYPES = {"FP32": onnx.TensorProto.FLOAT, "INT64": onnx.TensorProto.INT64}
 
@@ -47,23 +40,6 @@ def request(model: str) -> str:
 def golden_answer(model: str) -> Any:
     """What the demo answers to the article's request."""
     return json.loads((HERE / "clients" / model / "sample" / "golden.json").read_text())
-
-
-@contextmanager
-def usual_ports() -> Iterator[None]:
-    """Wait for Triton's ports, and keep this machine's other tests off them until the block ends."""
-    with (Path(tempfile.gettempdir()) / "trireme-tests-usual-ports").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wait_until(are_free, description="ports 8000 to 8002 to be free")
-        yield
-
-
-def are_free() -> bool:
-    def is_taken(port: int) -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
-
-    return not any(map(is_taken, PORTS))
 
 
 class Tensor(NamedTuple):

@@ -25,20 +25,19 @@ from sm.triton import server
 from tests.integration.reference.article import (
     JSON,
     PICTURES,
-    PORTS,
-    are_free,
     request,
-    usual_ports,
     write_repository,
 )
 from tests.support.aws import ENVIRONMENT, REGION
-from tests.support.boxes import RunningBox, free_port, wait_until
+from tests.support.boxes import RunningBox, free_port, free_ports
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
 from tests.support.played_aws import IMAGE, ROLE, played_aws
 
 PAGE = "start/from-the-article.md"
 START_TIMEOUT_S = 120.0
+#: Triton's, for HTTP, gRPC and metrics.
+Ports = tuple[int, int, int]
 #: The page's code blocks by the path in their first line.
 CODE = {
     path.removeprefix("# "): code
@@ -81,29 +80,35 @@ def running(command: list[str], folder: Path, port: int, **environment: str) -> 
 
 
 @contextmanager
-def articles_service(folder: Path, repository: Path) -> Iterator[str]:
-    """Run the article's service as the page has it, with ``folder`` instead of /opt/program. Yields its URL."""
+def articles_service(folder: Path, repository: Path, ports: Ports) -> Iterator[str]:
+    """Run the article's service as the page has it, with ``folder`` instead of /opt/program and free ports for its
+    Triton. Yields its URL.
+    """
     port = free_port()
     for path, code in CODE.items():
         if path.startswith("there/") and path != "there/Dockerfile":
-            code = code.replace("/tmp/", f"{folder}/").replace("/opt/program", str(folder))
+            code = with_port(code, ports).replace("/tmp/", f"{folder}/").replace("/opt/program", str(folder))
             target = folder / path.removeprefix("there/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(code.replace("listen 8080", f"listen 127.0.0.1:{port}"))
     (folder / "models").mkdir()
     (folder / "models" / "resnet").symlink_to(repository / "resnet")
-    write_tritonserver_command(folder)
+    write_tritonserver_command(folder, ports)
     environment = {"PATH": f"{folder / 'bin'}:{PATH}", "MODEL_SERVER_WORKERS": "1"}
-    with usual_ports(), running([sys.executable, "serve"], folder, port, **environment) as service:
+    with running([sys.executable, "serve"], folder, port, **environment) as service:
         service.wait_ready(START_TIMEOUT_S)
         yield service.url
-    wait_until(are_free, START_TIMEOUT_S, "the end of its Triton")
 
 
-def write_tritonserver_command(folder: Path) -> None:
-    """Write a ``tritonserver`` command, as NVIDIA's image has one, that runs the tests' server on Triton's ports."""
+def with_port(code: str, ports: Ports) -> str:
+    """Return a page's code with another port of Triton's gRPC: a Triton of this machine may have the usual one."""
+    return code.replace("localhost:8001", f"localhost:{ports[1]}")
+
+
+def write_tritonserver_command(folder: Path, ports: Ports) -> None:
+    """Write a ``tritonserver`` command, as NVIDIA's image has one, that runs the tests' server on these ports."""
     (folder / "run").mkdir()
-    box = Box(f"there{os.getpid()}", folder / "run", folder / "models", *PORTS, "nginx", 0)
+    box = Box(f"there{os.getpid()}", folder / "run", folder / "models", *ports, "nginx", 0)
     command = server.command(Settings.read(OTHER_TRITON), box, {"PATH": os.environ["PATH"]})
     arguments = [word for word in command.arguments if not word.startswith("--model-repository")]
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in command.environment.items())
@@ -130,12 +135,14 @@ def test_the_articles_service_and_client_and_ours_give_the_same_answer(
     for name in ("serve", "sm", "clients", "nginx.conf"):
         (tmp_path / name).symlink_to(HERE / name)
     (tmp_path / "here").symlink_to(repository)
-    (tmp_path / "inference.py").write_text(CODE["there/resnet/inference.py"])
+    http, grpc, metrics = free_ports(3)
+    ports = http, grpc, metrics
+    (tmp_path / "inference.py").write_text(with_port(CODE["there/resnet/inference.py"], ports))
     short_path.chmod(0o755)  # nginx's workers run as another user and must reach the socket
     port, body = free_port(), request("resnet").encode()
     ours_command = ["bash", "-c", f"exec env {command}"]
     with (
-        articles_service(short_path, repository) as url,
+        articles_service(short_path, repository, ports) as url,
         running(ours_command, tmp_path, port, SAGEMAKER_BIND_TO_PORT=str(port)) as box,
     ):
         box.wait_ready(START_TIMEOUT_S)

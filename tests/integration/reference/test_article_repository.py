@@ -18,16 +18,21 @@ import tritonclient.http
 from PIL import Image
 
 from tests.integration.reference import article
-from tests.integration.reference.article import PICTURES, PORTS, golden_answer, payload, usual_ports
+from tests.integration.reference.article import PICTURES, golden_answer, payload
 from tests.support.box_fixture import Boxes
-from tests.support.boxes import RunningBox, listening_ports
+from tests.support.boxes import RunningBox, free_ports, listening_ports
+
+#: Triton's ports for HTTP, gRPC and metrics. The unit tests hold that they are 8000 to 8002 if none are set.
+HTTP, GRPC, METRICS = PORTS = free_ports(3)
+PORT_VARIABLES = [f"SAGEMAKER_TRITON_{name}_PORT" for name in ("HTTP", "GRPC", "METRICS")]
 
 
 @pytest.fixture(scope="module")
 def box(boxes: Boxes, demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the article's repository whose Triton ports are open on loopback."""
     repository = article.write_repository(tmp_path_factory.mktemp("article") / "model", demo)
-    with usual_ports(), boxes.own(repository, TRIREME_TRITON_PORTS="loopback") as box:
+    variables: dict[str, Any] = dict(zip(PORT_VARIABLES, map(str, PORTS), strict=True))
+    with boxes.own(repository, TRIREME_TRITON_PORTS="loopback", **variables) as box:
         yield box
 
 
@@ -56,12 +61,12 @@ def classify(client: Any, library: Any, tensor: np.ndarray[Any, Any]) -> list[st
 def test_class_count_gives_value_index_label_on_every_port(
     box: RunningBox, tensor: np.ndarray[Any, Any]
 ) -> None:
-    with tritonclient.grpc.InferenceServerClient("localhost:8001") as client:
+    with tritonclient.grpc.InferenceServerClient(f"localhost:{GRPC}") as client:
         rows = classify(client, tritonclient.grpc, tensor)
     assert len(rows) == 3
     # The labels are numbered, as the article's are.
     assert all(re.fullmatch(r"-?\d+\.\d+:(\d+):\1:\D.*", row) for row in rows), rows
-    for url in ("localhost:8000", box.url.removeprefix("http://")):
+    for url in (f"localhost:{HTTP}", box.url.removeprefix("http://")):
         with tritonclient.http.InferenceServerClient(url) as client:
             assert classify(client, tritonclient.http, tensor) == rows
     data = {"name": "input", "datatype": "FP32", "shape": tensor.shape, "data": tensor.ravel().tolist()}
@@ -79,7 +84,7 @@ def test_class_count_gives_value_index_label_on_every_port(
 def test_the_three_ports_are_open_on_loopback_only(box: RunningBox) -> None:
     ports = listening_ports(box.pid("--model-repository="))
     assert {port: address[-8:] for port, address in ports.items()} == dict.fromkeys(PORTS, "0100007F")
-    assert requests.get("http://localhost:8000/v2/health/ready", timeout=10).status_code == 200
+    assert requests.get(f"http://localhost:{HTTP}/v2/health/ready", timeout=10).status_code == 200
 
 
 def test_yolov5_in_a_model_of_another_name_detects_what_the_demo_detects(box: RunningBox) -> None:

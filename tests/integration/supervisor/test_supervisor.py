@@ -29,6 +29,7 @@ def run_serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, 
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "HOME": "/nonexistent",
+        "SAGEMAKER_BIND_TO_PORT": str(free_port()),
         **environment,
     }
     command = [str(HERE / "serve"), *arguments]
