@@ -3,14 +3,14 @@
 #   docker build -t trireme .                                                         # GPU: NVIDIA's Triton
 #   docker build -t trireme:cpu --build-arg BASE_IMAGE=debian:trixie-slim .           # CPU: the wheel's Triton
 #   docker build -t trireme:cpu --build-arg BASE_IMAGE=ubuntu:24.04 \                 # CPU: NVIDIA's Triton
-#          --build-arg TRITON=nvcr.io/nvidia/tritonserver:26.07-py3 .
+#          --build-arg TRITON=nvcr.io/nvidia/tritonserver:26.11-py3 .
 #
 # With the models inside, for a start without a mount or model data (make image MODELS=REPOSITORY does this):
 #
 #   docker build -t pets --target with-models --build-context models=REPOSITORY .
 #
 # docs/run/image.md says how to run the image and what each layer contains.
-ARG BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3
+ARG BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.11-py3
 # The image whose Triton is put onto the base; empty: the base's own, or the wheel's.
 ARG TRITON=
 

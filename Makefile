@@ -93,8 +93,8 @@ audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in th
 	.venv/bin/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --progress-spinner off
 	@.venv/bin/python tools/audit_image.py "$(ENGINE)" "$(IMAGE)"
 
-# This builds the CPU image. For GPUs: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
-# For a CPU with that image's Triton: make image TRITON=nvcr.io/nvidia/tritonserver:26.07-py3
+# This builds the CPU image. For GPUs: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.11-py3 IMAGE=trireme
+# For a CPU with that image's Triton: make image TRITON=nvcr.io/nvidia/tritonserver:26.11-py3
 # The first whose service answers: a Docker client alone builds nothing.
 ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
 # NVIDIA builds its image on this Ubuntu.

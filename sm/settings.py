@@ -471,6 +471,11 @@ class Settings:
         return self.triton_ports in ("all", ALL_WITH_HOLES)
 
     @property
+    def grpc_is_open(self) -> bool:
+        """True if others than the box may call Triton's gRPC."""
+        return self.allow_grpc or self.triton_ports != "off"
+
+    @property
     def ping(self) -> str:
         """What ``/ping`` checks of Triton: ``ready`` or ``live``."""
         return self.ping_mode or ("live" if self.multi_model else "ready")

@@ -570,7 +570,7 @@ NPY_HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-#: Bytes of a header. NumPy has the same limit: a longer one may crash Python's parser.
+#: Bytes of a header. NumPy has the same limit.
 MAX_NPY_HEADER_BYTES = 10_000
 #: The largest dimension. NumPy multiplies all dimensions, also if one is 0 and the array is empty.
 MAX_SIDE = 2**31

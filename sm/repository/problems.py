@@ -280,7 +280,7 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
 
 
 def _unusable_versions(model: Model) -> Iterator[Problem]:
-    """Yield folders that look like versions. Triton ends at a number that is too large for it."""
+    """Yield folders that look like versions. Triton takes a number of 63 bits."""
     for name in sorted(path.name for path in model.folder.iterdir() if path.is_dir()):
         number = C_NUMBER.match(name)
         if (

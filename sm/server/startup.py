@@ -13,8 +13,9 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates, keys
 from sm.settings import HERE, PACKAGE, Settings
 
-#: The first Triton without a known hole, that of the release 26.07: see docs/inside/known-holes.md.
-WITHOUT_KNOWN_HOLES = (2, 71)
+#: The first Triton without a known hole. 2.71 closed the last of NVIDIA's bulletins; 2.70 to 2.72 can be
+#: ended from an open port, which 2.73 mends (server pull request 8925): see docs/inside/known-holes.md.
+WITHOUT_KNOWN_HOLES = (2, 73)
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.

@@ -80,8 +80,7 @@ MAX_FIELD_CHARACTERS = 8000
 HEADER_SIZE = "inference-header-content-length"
 #: The Content-Encodings that Triton decompresses.
 COMPRESSIONS = ("gzip", "deflate")
-#: Levels of JSON. Triton crashes somewhere between 10,000 and 100,000. They are counted, as the limits of
-#: parsers differ between releases of Python.
+#: Levels of JSON. They are counted, as the limits of parsers differ between releases of Python.
 MAX_DEPTH = 1000
 #: What is not a bracket of JSON: texts, up to the end if one is not closed, and all other characters.
 NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^]["{}]++', re.DOTALL)
@@ -142,7 +141,7 @@ class Upstream:
         Raises:
             NotReady: Triton does not answer, or its reply may be another request's.
             DeadlinePassed, CallerGone: The invocation ended.
-            BadInput: The body would crash Triton.
+            BadInput: The body is beyond the bounds.
         """
         model = model_in(request.target)
         attributes: dict[str, Value] = {
@@ -348,7 +347,7 @@ def _errors_for_caller(unreachable: type[NotReady]) -> Iterator[None]:
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuse a header for which Triton 2.51 ends the connection without an answer, as if it had died."""
+    """Refuse a header for which Triton 2.51 has no room and no answer either."""
     for name, value in headers.items():
         if max(len(name), len(value)) > MAX_FIELD_CHARACTERS:
             raise HeadersTooLong(f"Triton takes no header of more than {MAX_FIELD_CHARACTERS:,} characters")
@@ -392,12 +391,9 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tensors: bool = False) -> None:
-    """Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting; and values that it would cast.
+    """Refuse a body that claims more than it has, or is nested too deeply, and values that Triton would cast.
 
-    Triton reports other errors.
-
-    Triton allocates a tensor by the shape that a caller states, before it reads the numbers. It parses nested
-    JSON by recursion. In both cases one small request can end its process.
+    Triton reports other errors. Triton 2.51 ends at some bodies that these bounds keep away.
 
     Args:
         body: As the caller sent it, perhaps compressed.
@@ -406,7 +402,7 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
         has_tensors: True for a v2 inference request.
 
     Raises:
-        BadInput: The body would crash Triton, or is not JSON, or its values do not fit their datatypes.
+        BadInput: The body is beyond a bound, or is not JSON, or its values do not fit their datatypes.
         TooLarge: It has more than ``max_bytes``.
         UnsupportedType: Triton cannot decompress it.
     """
@@ -414,7 +410,7 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
     size = headers.get(HEADER_SIZE)
     if size is not None and not BYTE_COUNT.fullmatch(size):
         raise BadInput(f"{HEADER_SIZE} must be a number of bytes, not {size[:40]!r}")
-    if size is not None and int(size) > len(content):  # Triton 2.71 ends at a number of more than 31 bits
+    if size is not None and int(size) > len(content):
         raise BadInput(f"{HEADER_SIZE}: {size} is more than the body's {len(content)} bytes")
     text = content if size is None else content[: int(size)]
     check_depth(text)

@@ -44,6 +44,9 @@ EXPLICIT_MODE = f"{MODE}=explicit"
 SHM_GROWTH = "shm-growth-byte-size"
 #: A tensor takes at most this many times the bytes of its JSON: eight for an FP64 or INT64 that is ``0,``.
 MAX_JSON_GROWTH = 4
+#: Responses of a call that Triton (since 2.71) keeps for a caller of its own port who reads slowly. It has no
+#: limit by default, and Triton's own tests pass with 1.
+MAX_WAITING_RESPONSES = 16
 #: An option in the server's help.
 OPTION = re.compile(r"^\s*--([a-z][\w-]*)", re.MULTILINE)
 #: The least shared memory of a Python model, in bytes: the python backend accepts no less.
@@ -176,6 +179,7 @@ def _tuned(
         "allow-client-shm": "true",
         "http-max-input-size": settings.max_body * MAX_JSON_GROWTH,
         **({"model-load-thread-count": LOAD_THREADS} if box.multi_model else {}),
+        **({"grpc-max-response-pool-size": MAX_WAITING_RESPONSES} if settings.grpc_is_open else {}),
         **passed_on,
     }
     return tuple(f"--{name}={format_value(value)}" for name, value in options.items() if name in known)

@@ -141,7 +141,7 @@ MEMORY = (
     r"[\w ]{0,40}TensorRT[\w ]{0,40}: .*(?:[Oo]ut of memory|OutOfMemory|OUT_OF_MEMORY).*",
 )
 
-#: What the releases 2.51 and 2.71 say. A rule may have a form of each release.
+#: What the releases 2.51 and 2.71 say, and 2.73 in August 2026. A rule may have a form of each release.
 RULES = (
     Rule(
         (Code.UNAVAILABLE,),
@@ -205,7 +205,7 @@ RULES = (
     Rule(
         (Code.UNAVAILABLE, Code.CANCELLED),
         _said(
-            "Server (?:not ready|exiting|shutdown)",
+            "Server (?:not ready|exiting|shutdown)",  # 2.73 has no shutdown
             "Server is stopping, scheduler for model has stopped accepting new inference requests",
             r"GRPC server is shutting down and has stopped accepting new requests\.",  # not in 2.51
             "(?:CANCELLED|Cancelled)?",
@@ -303,8 +303,8 @@ def _translate_code(code: Code, text: str) -> Failed:
     return Failed(kind, said, finished, code=code, text=text)
 
 
-#: What gRPC's own client says of a connection. A model may say the same, so such a call is never known as one
-#: that was not sent.
+#: What gRPC's own client says of a connection, up to 1.85: beginnings, as the ends differ between releases. A
+#: model may say the same, so such a call is never known as one that was not sent.
 CONNECTION = _said(
     r"(?:[Ff]ailed to connect|[Ss]ocket closed|Stream removed|recvmsg:|sendmsg:|Broken pipe|GOAWAY|EOF|"
     r"[\w ]{0,40}[Cc]onnection (?:reset|refused|aborted|closed)|[Kk]eepalive|[Pp]ing timeout|[Tt]ransport |"

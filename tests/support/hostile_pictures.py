@@ -1,4 +1,4 @@
-"""Make small pictures that cost a careless decoder much memory or time."""
+"""Make pictures at and one step beyond the limits of what is decoded."""
 
 from __future__ import annotations
 

@@ -55,14 +55,14 @@ def plus_one(path: Path, batch: str | int = "b") -> Graph:
     return write_graph(path, text)
 
 
-#: A loop that does not end.
-endless = partial(
+#: A loop that takes a processor minutes, longer than any test waits.
+long_loop = partial(
     write_graph,
-    text="""(float[b,4] x) => (float[b,4] y) <bool yes = {1}> {
+    text="""(float[b,4] x) => (float[b,4] y) <int64 rounds = {400000000}, bool yes = {1}> {
         y = Loop <body = body (int64 i, bool go, float[] v) => (bool on, float[] w) {
             on = Identity(go)
             w = Identity(v)
-        }> (, yes, x)
+        }> (rounds, yes, x)
     }""",
 )
 MATRIX = ", ".join(str(place / 7 - 0.8) for place in range(12))

@@ -55,6 +55,7 @@ SAID = (
     Said(Code.NOT_FOUND, "Unable to find shared memory region: 'r'", errors.NotReady, True),
     Said(Code.INTERNAL, f"shared memory size {OUTGROWN}", ModelFailed, True),
     Said(Code.UNAVAILABLE, "Server exiting", Interrupted, False),
+    Said(Code.UNAVAILABLE, "Server shutdown", Interrupted, False, "up to 2.71"),
     Said(Code.UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.", Interrupted, False, "2.71"),
     Said(Code.UNAVAILABLE, "Exceeds maximum queue size", Overloaded, True),
     Said(Code.UNAVAILABLE, "Request timeout expired", DeadlinePassed, True),

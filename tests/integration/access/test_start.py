@@ -23,7 +23,7 @@ from tests.support import certificates as certificate_files
 
 def prepare(folder: Path, **settings: Any) -> list[str]:
     box = Box("t", folder, folder, 1, 2, 3, "nginx", 0)
-    version = settings.pop("version", (2, 71))
+    version = settings.pop("version", (2, 73))
     return prepare_access(Settings(**settings), box, version)
 
 
@@ -140,8 +140,10 @@ def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) 
 
 
 def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_them(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"2\.51"):
-        prepare(tmp_path, triton_ports="all", version=(2, 51))
+    for version in ((2, 51), (2, 72)):
+        with pytest.raises(StartError, match=rf"{version[0]}\.{version[1]}"):
+            prepare(tmp_path, triton_ports="all", version=version)
+    assert prepare(tmp_path, triton_ports="all", version=(2, 73)) == []
     assert prepare(tmp_path, triton_ports="all") == prepare(tmp_path, version=(2, 51)) == []
     for opening in ({"triton_ports": "all-with-known-holes"}, {"allow_grpc": True}):
         (warning,) = prepare(tmp_path, version=(2, 51), **opening)

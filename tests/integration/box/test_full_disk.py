@@ -125,7 +125,7 @@ def test_with_128_descriptors_200_callers_lose_no_request_and_ping_answers(box: 
 
 @pytest.mark.exhaustive
 def test_a_request_that_fills_shared_memory_is_told_no_regions_name(box: RunningBox) -> None:
-    """CVE-2025-23320: the error of a full /dev/shm named the Python backend's region."""
+    """Neither the box's nor the Python backend's."""
     numbers = 6_000_000
     size = {"binary_data_size": 4 * numbers}
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, numbers], "parameters": size}

@@ -22,7 +22,7 @@ from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids
 from tests.support.model_archives import chain_config, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoint
-from tests.support.onnx_graphs import endless, plus_one, save_graph
+from tests.support.onnx_graphs import long_loop, plus_one, save_graph
 from tests.support.raw_http import begin_post
 from tests.support.tritons import DecoupledModel, Model
 
@@ -126,7 +126,8 @@ def with_data_outside(path: Path) -> None:
     weight = graph.graph.initializer[0]
     weight.ClearField("float_data")
     weight.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", "../../../../../../etc/passwd"), ("offset", "0"), ("length", "4")):
+    path.parent.with_name("outside").write_bytes(bytes(4))
+    for key, value in (("location", "../outside"), ("offset", "0"), ("length", "4")):
         weight.external_data.add(key=key, value=value)
     onnx.save(graph, path)
 
@@ -135,11 +136,10 @@ def with_data_outside(path: Path) -> None:
     ("write", "statuses"),
     [
         (partial(huge_output, numbers=2**42), (200, 507)),  # no machine has so much memory
-        (partial(huge_output, numbers=2**35), (200, 507)),
         (with_unknown_operator, (400, 0)),
         (with_data_outside, (400, 0)),
     ],
-    ids=["16 TiB", "128 GiB", "unknown operator", "data outside"],
+    ids=["16 TiB", "unknown operator", "data outside"],
 )
 def test_a_hostile_graph_is_an_error_of_its_archive(
     endpoint: MultiModelEndpoint, write: Callable[[Path], object], statuses: tuple[int, int]
@@ -187,7 +187,7 @@ def hanging(endpoint: MultiModelEndpoint) -> MultiModelEndpoint:
         endpoint.load_successfully("alone", platform.write_flat("alone", HANGING))
         endpoint.load_successfully("stream", platform.write_flat("stream", STREAM))
         endpoint.load_successfully("all", platform.write_nested("all", ENSEMBLE))
-        endpoint.load_successfully("bad", write_onnx_archive(endpoint, endless))
+        endpoint.load_successfully("bad", write_onnx_archive(endpoint, long_loop))
     return endpoint
 
 

@@ -87,7 +87,6 @@ CASES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "another name": (lambda repository: write_model(repository).rename(repository / "other"), ["'tiny'"]),
     "no configuration": (lambda repository: write_beside(repository, "more"), ["more has no config.pbtxt"]),
-    "a version at which Triton ends": (lambda repository: write_model(repository, "", 1, 2**63), [f"'{2**63}'"]),
     "links": (write_links, ["dangling is a link", "outside the repository"]),
     "a manifest": (lambda repository: (write_model(repository) / "1" / NAME).write_text("{"), ["manifest.json"]),
     "no environment": (lambda repository: write_model(repository, ENVIRONMENT), ["tiny/../other/env"]),
@@ -104,6 +103,21 @@ def test_each_problem_is_found_by_the_command_and_by_a_start(tmp_path: Path, cas
     at_start = [problem.sentence for problem in problems.find(tmp_path) if problem.is_certain]
     assert set(at_start) <= set(found)
     assert problems.find_problems(tmp_path / "nowhere") != []
+
+
+def test_a_version_beyond_the_largest_is_found_by_the_command_and_by_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "MAX_VERSION", 9)
+    write_model(tmp_path, "", 1, 9)
+    assert problems.find_problems(tmp_path) == []
+    (tmp_path / "tiny" / "1").rename(tmp_path / "tiny" / "10")
+    (found,) = problems.find_problems(tmp_path)
+    (problem,) = [each for each in problems.find(tmp_path) if each.is_certain]
+    assert problem.sentence == found
+    assert "'10'" in found
+    # Also where a start goes on without a model that does not load.
+    assert problem.hangs
 
 
 @pytest.mark.parametrize("line", ["max_batch_sise: 8", "}", "input { data_type: TYPE_FP33 }"])

@@ -46,6 +46,37 @@ def test_an_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path, option
         assert command_line[0] == str(program)
 
 
+@pytest.mark.parametrize(
+    ("opening", "expected"),
+    [
+        ({}, []),
+        ({"SAGEMAKER_TRITON_ALLOW_METRICS": "true"}, []),
+        ({"SAGEMAKER_TRITON_ALLOW_GRPC": "true"}, ["16"]),
+        *(({"TRIREME_TRITON_PORTS": value}, ["16"]) for value in ("loopback", "all", "all-with-known-holes")),
+        # The last one counts for Triton.
+        (
+            {
+                "TRIREME_TRITON_PORTS": "all",
+                "SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--grpc-max-response-pool-size=2",
+            },
+            ["16", "2"],
+        ),
+    ],
+)
+def test_an_open_grpc_port_keeps_a_bounded_number_of_responses(
+    tmp_path: Path, opening: dict[str, str], expected: list[str]
+) -> None:
+    option = "--grpc-max-response-pool-size"
+    has_it = write_server(tmp_path / "new", f"  {option} <integer>\\n\tresponses\\n")
+    values = [
+        word.partition("=")[2] for word in command_line_of(has_it, **opening) if word.startswith(option)
+    ]
+    assert values == expected
+    lacks_it = write_server(tmp_path / "old")
+    if "SAGEMAKER_TRITON_ADDITIONAL_ARGS" not in opening:
+        assert not any(word.startswith(option) for word in command_line_of(lacks_it, **opening))
+
+
 def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) -> None:
     program = write_server(tmp_path / "triton" / "bin" / "tritonserver")
     caches = tmp_path / "triton" / "caches"

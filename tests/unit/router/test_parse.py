@@ -90,7 +90,7 @@ def test_a_raw_body_takes_its_model_from_attributes_target_model_or_query(
     assert request.parameters == ({"top": "2"} if "top" in query else {})
 
 
-DEEP = b"[" * 10_000 + b"]" * 10_000
+DEEP = b"[" * 2000 + b"]" * 2000
 NO_OBJECTS = (b"", b"  ", b"{", b"\xff", b'{"payload": NaN}', DEEP, b"1", b'"a"', b"null", b"[{}]")
 
 

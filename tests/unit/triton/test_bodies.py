@@ -1,4 +1,8 @@
-"""A body that would crash Triton is refused, no value of a v2 request in JSON is cast; any other is passed on unchanged."""
+"""A body beyond the bounds is refused, no value of a v2 request in JSON is cast; any other is passed on unchanged.
+
+The bounds keep away what ends some Triton. Each case is one step beyond its bound and no such body: Triton would
+answer it with an error, or serve it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,16 @@ import numpy as np
 import pytest
 
 from sm.errors import BadInput, TooLarge, UnsupportedType
-from sm.triton.http_proxy import check_json
+from sm.triton.http_proxy import (
+    DEPTH_CHUNK,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_DIMENSIONS,
+    MAX_SHAPES,
+    check_depth,
+    check_json,
+    has_more_elements,
+)
 from sm.triton.v2_body import DATATYPES
 
 MAX_BODY_BYTES = 20_000
@@ -26,19 +39,19 @@ def v2_body(shape: object, **fields: object) -> bytes:
 
 
 SAFE_BODIES: dict[str, tuple[bytes, dict[str, str]]] = {
-    "empty tensor": (v2_body([0, 2**60], data=[]), {}),
+    "empty tensor": (v2_body([0, 99], data=[]), {}),
     "scalar": (v2_body([], data=[]), {}),
     "invalid shape": (v2_body(["a", None], data=[1]), {}),
     "not numbers": (v2_body([1], data=[1]).replace(b"[1]", b"[1e9, -5, null, 1.5]", 1), {}),
     "empty": (b"", {}),
-    "shape in a text": (b'{"text": "\\"shape\\": [99999999]"}', {}),
+    "shape in a text": (b'{"text": "\\"shape\\": [99]"}', {}),
     "NaN": (v2_body([1], data=[float("nan")]), {}),
     "nested NaN": (json.dumps({"x": [[float("nan")]] * 2000}).encode(), {}),
-    "brackets in a text": (json.dumps({"x": "[" * 2000}).encode(), {}),
-    "as deep as may be": (b'{"a":' * 998 + b"[[]]" + b"}" * 998, {}),
+    "brackets in a text": (json.dumps({"x": "[" * (MAX_DEPTH + 1)}).encode(), {}),
+    "as deep as may be": (b'{"a":' * (MAX_DEPTH - 2) + b"[[]]" + b"}" * (MAX_DEPTH - 2), {}),
     "a text that is not closed": (b'"' + b'\\"[' * 5000, {}),
     "binary": (v2_body([50]) + bytes(200), {"inference-header-content-length": str(len(v2_body([50])))}),
-    "only binary": (b'"shape":[9999999999]', {"inference-header-content-length": "0"}),
+    "only binary": (b'"shape":[99]', {"inference-header-content-length": "0"}),
     "gzip": (gzipped(v2_body([3], data=[1, 2, 3])), {"content-encoding": "gzip"}),
     "deflate": (zlib.compress(v2_body([3], data=[1, 2, 3])), {"content-encoding": "deflate"}),
     "empty and br": (b"", {"content-encoding": "br"}),
@@ -51,27 +64,56 @@ def test_a_body_that_is_safe_for_triton_is_accepted(name: str) -> None:
     check_json(body, headers, MAX_BODY_BYTES)
 
 
-CRASHING_BODIES = {
-    "large dimension": v2_body([2**40], data=[1]),
-    "overflowing product": v2_body([2**62, 2**62], data=[1]),
-    "spaces": v2_body([1], data=[1]).replace(b"[1]", b"[ 99999 ]", 1).replace(b'"shape":', b'"shape" :'),
-    "escaped key": v2_body([99999], data=[1]).replace(b"shape", b"\\u0073h\\u0061pe"),
-    "many nines": b'{"inputs":[{"shape":[' + b"9," * 500_000 + b"9]}]}",
-    "5,000 digits": b'{"inputs":[{"shape":[' + b"9" * 5000 + b"]}]}",
-    "many tensors": b'{"inputs":[' + b'{"shape":[1]},' * 50_000 + b"]}",
-    "deep object": b'{"a":' * 2000 + b"1" + b"}" * 2000,
-    "deep in a long body": b"[" + b"[]," * 300_000 + b"[" * 1001 + b"]" * 1002,
-    "deep after an escaped quote": b'{"a": "\\"", "b": ' + b"[" * 1001 + b"]" * 1001 + b"}",
-    "after a text": b'{"a": "' + b"]" * 2000 + b'", "b": ' + b"[" * 2000 + b"]" * 2000 + b"}",
-}
+def one_more(template: bytes) -> bytes:
+    """Fill in, for N, one element more than the body has bytes."""
+    count = len(template) + 10
+    return template.replace(b"N", str(len(template.replace(b"N", str(count).encode())) + 1).encode())
 
 
-@pytest.mark.parametrize("name", CRASHING_BODIES)
+LEVELS = MAX_DEPTH + 1
+BEYOND = {
+    "one element": one_more(v2_body([7], data=[1]).replace(b"[7]", b"[N]")),
+    "a product": one_more(v2_body([7], data=[1]).replace(b"[7]", b"[1, N]")),
+    "spaces": one_more(v2_body([7], data=[1]).replace(b": [7]", b" : [ N ]")),
+    "an escaped key": one_more(v2_body([7], data=[1]).replace(b"shape", b"\\u0073h\\u0061pe").replace(b"[7]", b"[N]")),
+    "one dimension": v2_body([1] * (MAX_DIMENSIONS + 1)),
+    "one tensor": b'{"inputs":[' + b",".join([b'{"shape":[1]}'] * (MAX_SHAPES + 1)) + b"]}",
+    "one level": b"[" * LEVELS + b"]" * LEVELS,
+    "one level of objects": b'{"a":' * LEVELS + b"1" + b"}" * LEVELS,
+    "one level after an escaped quote": b'{"a": "\\"", "b": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}",
+    "one level after a text": b'{"a": "' + b"]" * LEVELS + b'", "b": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEYOND)
 @pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_a_body_that_would_crash_triton_is_a_400(name: str, encoding: str) -> None:
-    content = gzipped(CRASHING_BODIES[name]) if encoding else CRASHING_BODIES[name]
+def test_a_body_one_step_beyond_a_bound_is_a_400(name: str, encoding: str) -> None:
+    content = gzipped(BEYOND[name]) if encoding else BEYOND[name]
     with pytest.raises(BadInput):
         check_json(content, {"content-encoding": encoding}, 2**21)
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        (b"4", False),
+        (b"5", True),
+        (b"2, 2", False),
+        (b"2, 3", True),
+        (b"5, 0", False),
+        (b"-5", False),  # not a shape: Triton says so
+        (b"0" * MAX_DIGITS + b"1", True),
+    ],
+)
+def test_a_shape_has_at_most_as_many_elements_as_there_are_bytes(shape: bytes, more: bool) -> None:
+    assert has_more_elements(shape, 4) == more
+
+
+def test_levels_are_counted_across_the_chunks_of_a_long_body() -> None:
+    pairs = b"[]" * (DEPTH_CHUNK // 2)
+    check_depth(b"[" + pairs + b"[" * (MAX_DEPTH - 1))
+    with pytest.raises(BadInput):
+        check_depth(b"[" + pairs + b"[" * MAX_DEPTH)
 
 
 #: Each with what is wrong beside the shape: an encoding that is none, or a size of the JSON that the body has not.
@@ -79,16 +121,15 @@ BINARY = "inference-header-content-length"
 WRONG: list[tuple[bytes, dict[str, str], type[Exception]]] = [
     (b"not compressed", {"content-encoding": "gzip"}, BadInput),
     (gzipped(b"{}")[:-4], {"content-encoding": "gzip"}, BadInput),
-    (gzipped(b"{}") + gzipped(v2_body([2**40])), {"content-encoding": "gzip"}, BadInput),
+    (gzipped(b"{}") + gzipped(v2_body([1])), {"content-encoding": "gzip"}, BadInput),
     (gzipped(bytes(MAX_BODY_BYTES + 1)), {"content-encoding": "gzip"}, TooLarge),
     *((v2_body([3]), {"content-encoding": name}, UnsupportedType) for name in ("br", "gzip, gzip", "GZIP")),
     *(
         (v2_body([1], data=[1]), {BINARY: size}, BadInput)
-        for size in ("9" * 5000, "1_000", "+5", "-5", " 5", "5 ", "\u0665", "0x5", "nan", "", "1.0", "1e3")
+        for size in ("1_0", "+5", " 5", "5 ")  # Python's int() takes each
     ),
-    # Triton 2.71 ends at one that an int cannot hold.
-    *((b'{"inputs": []}', {BINARY: size}, BadInput) for size in ("31", "2147483648", "999999999999999999")),
-    (gzipped(b'{"inputs": []}'), {BINARY: "31", "content-encoding": "gzip"}, BadInput),
+    (b'{"inputs": []}', {BINARY: "15"}, BadInput),
+    (gzipped(b'{"inputs": []}'), {BINARY: "15", "content-encoding": "gzip"}, BadInput),
 ]
 
 

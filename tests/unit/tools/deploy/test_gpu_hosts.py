@@ -93,10 +93,27 @@ def test_a_host_that_cannot_run_the_image_is_refused(
         check(image, instance_type, ami)
 
 
-def test_the_tables_own_base_is_the_dockerfiles() -> None:
-    dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
-    (release,) = re.findall(r"^ARG BASE_IMAGE=\S+:(\d\d\.\d\d)-py3$", dockerfile, re.MULTILINE)
+def test_every_file_names_the_dockerfiles_release_of_triton() -> None:
+    """But the changelog, and the article's own Dockerfile, which a page quotes."""
+    root = Path(__file__).parents[4]
+    (release,) = re.findall(
+        r"^ARG BASE_IMAGE=\S+:(\d\d\.\d\d)-py3$", (root / "Dockerfile").read_text(), re.MULTILINE
+    )
     assert gpu_hosts.TABLE["own_base"] == release
+    files = [root / name for name in ("Dockerfile", "Makefile", "README.md", "build_and_push.sh")]
+    for folder in ("docs", "deploy", "examples", "sm", "tools"):
+        files += [
+            path for path in (root / folder).rglob("*") if path.suffix in (".md", ".py", ".sh", ".yaml")
+        ]
+    named = {
+        file.relative_to(root).as_posix(): found
+        for file in files
+        if (found := set(re.findall(r"nvcr\.io/nvidia/tritonserver:(\d\d\.\d\d)", file.read_text())))
+    }
+    assert named.pop("docs/start/from-the-article.md") != {release}
+    assert {"Dockerfile", "Makefile", "docs/run/image.md"} <= named.keys()
+    assert {name: found for name, found in named.items() if found != {release}} == {}
+    assert f"{release} (Triton 2." in (root / "docs" / "run" / "image.md").read_text()
 
 
 @pytest.mark.parametrize(
