@@ -172,7 +172,7 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
     elif task != "tabular":
         if (folder / "tokenizer.json").is_file():
             text = (folder / "tokenizer.json").read_text("utf-8-sig")
-            found.files["tokenizer.json"] = texts.configured_tokenizer(folder, config, text)
+            found.files["tokenizer.json"] = texts.configured_tokenizer(folder, config, text, task)
         options = texts.max_length(folder, config)
         if task == "sentence-embeddings":
             more, arrays = sentences(folder)

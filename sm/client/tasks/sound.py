@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,24 @@ from sm.client.base import TensorMetadata, Tensors
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import Base64Bytes, Payload
 from sm.client.results import Classes, Text
+from sm.client.tasks.cleanup import clean_up
 from sm.client.tasks.task_file import Activation, Classifier, Task, TaskFile, Top
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 from sm.errors import BadInput, StartError
 
 Samples = NDArray[np.float32]
 #: How WAV, FLAC, OGG and MP3 begin. The library reads many more formats, which nobody needs here.
-RECORDING = re.compile(rb"RIFF.{4}WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]", re.DOTALL)
+RECORDING = re.compile(rb"(?:RIFF|RIFX|RF64).{4}WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]", re.DOTALL)
 #: Frames that are decoded at once, the channels of one, and the frames of a second.
 BLOCK_FRAMES, MAX_CHANNELS, MAX_RATE = 2**16, 8, 192_000
 #: Bytes of memory for each frame while it is decoded (blocks, whole, normalised), and while the rate changes.
 DECODE_BYTES, RESAMPLE_BYTES = 16, 32
 #: Formats whose header says how many frames there are; of others it may be an estimate.
-COUNTED = ("WAV", "WAVEX", "FLAC")
+COUNTED = ("WAV", "WAVEX", "RF64", "FLAC")
+#: The bytes before the first chunk of a WAV, and those of a chunk's name and length.
+WAV_START, CHUNK_START = 12, 8
+#: Where RF64's first chunk has the length of the samples (64 bits), and the length that points there.
+RF64_LENGTH, IN_RF64 = slice(28, 36), 0xFFFFFFFF
 #: 0.1 s of silence, a WAV of 8 bits.
 EXAMPLE_SOUND = base64.b64encode(
     b"RIFF\x44\x03\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0data\x20\x03\0\0"
@@ -49,6 +54,7 @@ class SoundOptions(TaskFile):
     #: Of speech: the token of a frame without a letter, and the one between words.
     blank: str = "<pad>"
     delimiter: str = "|"
+    clean_up: bool = Field(default=False, description="Remove the spaces before marks and endings.")
 
 
 class Sound(Payload):
@@ -141,7 +147,8 @@ class SpeechRecognition(SoundTask):
         best = logits.reshape(-1, logits.shape[-1]).argmax(axis=1).tolist()
         # A token that goes on for several frames is one; a blank between two makes them two.
         text = "".join(self.tokens[index] for index, _ in itertools.groupby(best))
-        return {"text": " ".join(text.replace(self.settings.delimiter, " ").split())}
+        text = " ".join(text.replace(self.settings.delimiter, " ").split())
+        return {"text": clean_up(text) if self.settings.clean_up else text}
 
 
 def read_recording(content: bytes, rate: int, max_seconds: float) -> Samples:
@@ -155,7 +162,7 @@ def read_recording(content: bytes, rate: int, max_seconds: float) -> Samples:
     if not RECORDING.match(content):
         raise BadInput("the bytes are not a WAV, FLAC, MP3 or OGG recording")
     try:
-        with soundfile.SoundFile(io.BytesIO(content)) as file:
+        with soundfile.SoundFile(io.BytesIO(with_length(content))) as file:
             sent_rate: int = file.samplerate
             if file.channels > MAX_CHANNELS or not 0 < sent_rate <= MAX_RATE:
                 raise BadInput(
@@ -172,7 +179,31 @@ def read_recording(content: bytes, rate: int, max_seconds: float) -> Samples:
                 samples = _decode(file, most, max_seconds)
                 return samples if sent_rate == rate else resample(samples, sent_rate, rate)
     except soundfile.SoundFileError as error:
-        raise BadInput(f"the recording is damaged: {error}") from None
+        reason = getattr(error, "error_string", error)  # the whole text has the address of the bytes
+        raise BadInput(f"the recording is damaged: {reason}") from None
+
+
+def with_length(content: bytes) -> bytes:
+    """Write the length of the samples into a WAV that has 0 there: a program that writes to a pipe does not
+    know it, and the samples go on to the end, as ffmpeg reads them.
+    """
+    kind = content[:4]
+    if kind not in (b"RIFF", b"RIFX", b"RF64"):
+        return content
+    order: Literal["big", "little"] = "big" if kind == b"RIFX" else "little"
+    at = WAV_START
+    while content[at : at + 4] != b"data" and at + CHUNK_START <= len(content):
+        length = int.from_bytes(content[at + 4 : at + CHUNK_START], order)
+        at += CHUNK_START + length + length % 2
+    samples = at + CHUNK_START
+    if samples >= len(content):
+        return content
+    length = int.from_bytes(content[at + 4 : samples], order)
+    place = RF64_LENGTH if kind == b"RF64" and length == IN_RF64 else slice(at + 4, samples)
+    if any(content[place]):
+        return content
+    written = (len(content) - samples).to_bytes(place.stop - place.start, order)
+    return content[: place.start] + written + content[place.stop :]
 
 
 def _decode(file: Any, most: int, max_seconds: float) -> Samples:

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field
 from sm.client.base import Array, TensorMetadata
 from sm.client.payloads import Parameters
 from sm.client.results import Text
+from sm.client.tasks.cleanup import cleans_up
 from sm.client.tasks.text import ATTENTION, DTYPES, TaskText, TextOptions, TextTask
 from sm.client.tasks.text import IDS as SOURCE
 from sm.client.tasks.token_rules import Rows, Scores, TokenChoice, TokenRules
@@ -98,6 +99,10 @@ class TextToText(TextTask):
         text: str = self.settings.prefix + payload.text
         return text
 
+    def setup(self) -> None:
+        super().setup()
+        self.cleans_up = cleans_up(self.tokenizer)
+
     @property
     def decoder(self) -> str:
         """The model that generates."""
@@ -130,7 +135,7 @@ class TextToText(TextTask):
     def stream(self, payload: Any) -> Iterator[str]:
         """Yield the parts of the answer as they are generated; joined they are the whole."""
         tokens: list[int] = []
-        sent = ""
+        sent = text = ""
         rules = payload.parameters.change(self.settings.rules)
         if rules.num_beams > 1:  # which tokens are the answer's is known at its end
             yield self.tokenizer.decode([*self.generate(payload)])
@@ -139,9 +144,13 @@ class TextToText(TextTask):
             tokens.append(token)
             # All tokens: the text of one depends on those before it.
             text = self.tokenizer.decode(tokens)
-            if len(text) > len(sent) and not text.endswith(INCOMPLETE):
-                yield text[len(sent) :]
-                sent = text
+            # The next token may remove the space before the last word.
+            ready = text[: max(text.rfind(" "), 0)] if self.cleans_up else text
+            if len(ready) > len(sent) and not ready.endswith(INCOMPLETE):
+                yield ready[len(sent) :]
+                sent = ready
+        if len(text) > len(sent):
+            yield text[len(sent) :]
 
     def generate(self, payload: Any) -> Iterator[int]:
         """Yield the tokens of the answer, until one that ends it or as many as the caller asked for."""

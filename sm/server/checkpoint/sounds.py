@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
-from sm.server.checkpoint.texts import ORIGIN, TOKENIZER
+from sm.server.checkpoint.texts import CLEAN_UP, ORIGIN, TOKENIZER
 
 FILE = "preprocessor_config.json"
 #: The class that makes samples; the others make spectrograms or codes.
@@ -27,6 +27,7 @@ SOUND: Fields = {
 SPEECH: Fields = {
     **dict.fromkeys(TOKENIZER, Field("without effect", "`vocab.json` counts")),
     "auto_map": Field("without effect", "code of a repository is never run"),
+    CLEAN_UP: Field("obeyed", "is `clean_up`"),
     "do_lower_case": Field("refused", "changes the letters of an answer", (False,)),
     "pad_token": Field("obeyed", "is `blank`"),
     "processor_class": ORIGIN,
@@ -70,4 +71,5 @@ def sounds(folder: Path, is_speech: bool) -> dict[str, Any]:
         blank = tokens.get("pad_token")
         found["blank"] = blank.get("content") if isinstance(blank, dict) else blank
         found["delimiter"] = tokens.get("word_delimiter_token")
+        found["clean_up"] = tokens.get(CLEAN_UP)
     return {name: value for name, value in found.items() if value is not None}

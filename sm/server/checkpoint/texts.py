@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, normalizers
 
+from sm.client.tasks.cleanup import add_clean_up
 from sm.errors import CommandError
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
 from sm.server.checkpoint.sentences import transformer
@@ -37,6 +38,11 @@ TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("CodeLlama", "Cohere", "Gemma", "Llama", "Siglip2"), LEFT),
     "XLNet": {**LEFT, "pad_token_type_id": 3},
 }
+#: The classes of no model's own, which change nothing in ``tokenizer.json``.
+GENERIC_CLASSES = frozenset({"", "PreTrained", "TokenizersBackend"})
+#: The tasks whose answers are decoded tokens. (Labelled words are joined, and never cleaned up.)
+DECODING_TASKS = frozenset({"fill-mask", "text2text-generation"})
+CLEAN_UP = "clean_up_tokenization_spaces"
 #: In the order in which transformers adds them.
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -49,7 +55,7 @@ TOKENIZER: Fields = {
         "without effect", "the post-processor of `tokenizer.json` counts, as in transformers"
     ),
     "add_eos_token": Field("without effect", "as `add_bos_token`"),
-    "add_prefix_space": Field("without effect", "`tokenizer.json` has it"),
+    "add_prefix_space": Field("obeyed", "unless `tokenizer_class` is a class for any model"),
     "added_tokens_decoder": Field("obeyed", "tokens that `tokenizer.json` lacks are added"),
     "additional_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
     "auto_map": Field("without effect", "code of a repository is never run"),
@@ -57,9 +63,11 @@ TOKENIZER: Fields = {
     "chat_control_tokens": Field("without effect", "no task has a chat"),
     "chat_template": Field("without effect", "no task has a chat"),
     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": Field(
-        "without effect", "the decoder of `tokenizer.json` counts"
+        "obeyed", "`clean_up_tokenization_spaces` counts for BPE too"
     ),
-    "clean_up_tokenization_spaces": Field("without effect", "the decoder of `tokenizer.json` counts"),
+    "clean_up_tokenization_spaces": Field(
+        "obeyed", "where text is decoded, in the decoder of `tokenizer.json`; for BPE not, as in transformers"
+    ),
     "do_lower_case": Field("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
     "extra_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
     "files_loaded": ORIGIN,
@@ -113,10 +121,11 @@ def positions(config: Mapping[str, Any]) -> int | None:
     return int(found) - (OFFSET_PADDING if padding is None else int(padding)) - 1
 
 
-def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> str:
+def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str, task: str = "") -> str:
     """Return ``tokenizer.json`` with what the files beside it say of its tokens.
 
     Args:
+        task: What the model does: only some tasks decode tokens.
         folder: A folder with ``tokenizer_config.json`` and ``special_tokens_map.json``, or without.
         config: The model's ``config.json``.
         text: Its ``tokenizer.json``.
@@ -127,8 +136,7 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> 
     path = folder / "tokenizer_config.json"
     described = {**read_object(folder / "special_tokens_map.json"), **read_object(path)}
     refuse(path, described, TOKENIZER)
-    kind = str(described.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
-    described = {**TOKENIZER_DEFAULTS.get(kind, {}), **described}
+    described = {**TOKENIZER_DEFAULTS.get(_kind(described), {}), **described}
     tokenizer = Tokenizer.from_str(_normalised(text, described))
     if transformer(folder)[1].get("do_lower_case"):
         before = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
@@ -141,26 +149,56 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> 
     if side:
         length = (tokenizer.truncation or {}).get("max_length", 512)  # the task's own counts
         tokenizer.enable_truncation(length, direction=side)
+    if task in DECODING_TASKS and described.get(CLEAN_UP) and _may_clean_up(tokenizer, described):
+        add_clean_up(tokenizer)
     written: str = tokenizer.to_str()
     return written
 
 
+def _may_clean_up(tokenizer: Tokenizer, described: Mapping[str, Any]) -> bool:
+    """True unless the tokenizer is of BPE: its spaces are the text's own, and transformers 5 keeps them."""
+    is_bpe = type(tokenizer.model).__name__ == "BPE"
+    return not is_bpe or bool(described.get(f"{CLEAN_UP}_for_bpe_even_though_it_will_corrupt_output"))
+
+
 def _normalised(text: str, described: Mapping[str, Any]) -> str:
-    """Set what transformers' BERT tokenizers set in their normalizer when they are loaded."""
+    """Set what transformers' tokenizers of a model set in ``tokenizer.json`` when they are loaded."""
     try:
         content = json.loads(text)
     except ValueError as error:
         raise CommandError(f"tokenizer.json is not JSON: {error}.") from None
-    normalizer = content.get("normalizer") if isinstance(content, dict) else None
-    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+    if not isinstance(content, dict):
         return text
-    names = {
-        "lowercase": "do_lower_case",
-        "strip_accents": "strip_accents",
-        "handle_chinese_chars": "tokenize_chinese_chars",
-    }
-    normalizer.update({own: described[name] for own, name in names.items() if name in described})
+    normalizer = content.get("normalizer")
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        names = {
+            "lowercase": "do_lower_case",
+            "strip_accents": "strip_accents",
+            "handle_chinese_chars": "tokenize_chinese_chars",
+        }
+        normalizer.update({own: described[name] for own, name in names.items() if name in described})
+    spaced = described.get("add_prefix_space")
+    if spaced is not None and _kind(described) not in GENERIC_CLASSES:
+        _set_prefix_space(content, bool(spaced))
     return json.dumps(content, ensure_ascii=False)
+
+
+def _kind(described: Mapping[str, Any]) -> str:
+    """Return the model that a tokenizer's class is for: ``Roberta``."""
+    return str(described.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+
+
+def _set_prefix_space(content: dict[str, Any], spaced: bool) -> None:
+    """Say whether a text's first word is one that follows a space."""
+    own = content.get("pre_tokenizer") or {}
+    for step in own.get("pretokenizers", [own]):
+        if step.get("type") == "ByteLevel":
+            step["add_prefix_space"] = spaced
+        elif step.get("type") == "Metaspace" and spaced == (step.get("prepend_scheme") == "never"):
+            step["prepend_scheme"] = "always" if spaced else "never"
+    normalizer = content.get("normalizer") or {}
+    if not spaced and (steps := normalizer.get("normalizers")):
+        normalizer["normalizers"] = [step for step in steps if step.get("type") != "Prepend"]
 
 
 def _content(token: Any) -> str:

@@ -60,7 +60,9 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
         found = read_folder(folder, task, preprocess=preprocess is not None)
         if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
             config = read_json(folder / "config.json")
-            found.files["tokenizer.json"] = configured_tokenizer(folder, config, _convert_tokenizer(folder))
+            found.files["tokenizer.json"] = configured_tokenizer(
+                folder, config, _convert_tokenizer(folder), found.task
+            )
     elif Path(source).is_file():
         if not task:
             raise CommandError(f"{source} does not say what it does: name it with --task: {OPTIONS}.")
@@ -72,7 +74,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
                 (folder / "tokenizer.json").read_text("utf-8-sig"),
                 read_json(folder / "config.json"),
             )
-            found.files["tokenizer.json"] = configured_tokenizer(folder, config, text)
+            found.files["tokenizer.json"] = configured_tokenizer(folder, config, text, found.task)
     else:
         raise CommandError(f"{source} does not exist: name an ONNX file, a folder, or hf://owner/name.")
     for name, path in (("labels.txt", labels), ("preprocess.json", preprocess)):

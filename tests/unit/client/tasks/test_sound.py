@@ -18,6 +18,7 @@ from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 from sm.client.base import TensorClient
 from sm.client.tasks.sound import read_recording, resample
 from sm.errors import BadInput, StartError
+from sm.server.checkpoint.sounds import sounds
 from tests.support.task_models import ask, load_task, tones, write_sound_model
 
 SPEECH, SOUNDS = "automatic-speech-recognition", "audio-classification"
@@ -50,6 +51,50 @@ def test_speech_equals_that_of_transformers(tmp_path: Path) -> None:
     (logits,) = session.run(None, {"input_values": np.stack(extracted["input_values"])})
     text = Wav2Vec2CTCTokenizer.from_pretrained(folder).decode(logits[0].argmax(axis=1))
     assert ask(load_task(folder, task=SPEECH), audio=recording(samples, subtype="FLOAT")) == {"text": text}
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_speech_is_cleaned_up_as_transformers_does(tmp_path: Path, cleaned: bool) -> None:
+    folder = write_sound_model(tmp_path / "sound", SPEECH)
+    numbers = json.loads((folder / "vocab.json").read_text())
+    numbers |= {"'": numbers.pop("a"), "s": numbers.pop("c")}
+    (folder / "vocab.json").write_text(json.dumps(numbers))
+    described = json.loads((folder / "tokenizer_config.json").read_text())
+    described["clean_up_tokenization_spaces"] = cleaned
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+    client = load_task(folder, task=SPEECH, **sounds(folder, is_speech=True))
+    right = Wav2Vec2CTCTokenizer.from_pretrained(folder).decode([numbers[token] for token in "b|'s|b"])
+    assert ask(client, audio=recording(tones("b ac b"))) == {"text": right}
+    assert right == ("b's b" if cleaned else "b 's b")
+
+
+WAV = recording(np.linspace(-1, 1, 1600, dtype=np.float32))
+UNKNOWN = b"\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("WAV", {}), ("WAV", {"endian": "BIG"}), ("RF64", {}), ("WAVEX", {}), ("WAV", {"subtype": "FLOAT"})],
+)
+@pytest.mark.parametrize("streamed", [b"", UNKNOWN, b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f"])
+def test_a_wav_that_was_written_to_a_pipe_is_read_to_its_end(
+    format: str, options: dict[str, str], streamed: bytes
+) -> None:
+    content = recording(np.linspace(-1, 1, 1600, dtype=np.float32), format=format, **options)
+    length = content.index(b"data") + 4
+    if format == "RF64":
+        content = content[:28] + (b"" if streamed else content[28:36]) + streamed[:1] * 8 + content[36:]
+    elif streamed:
+        content = content[:4] + streamed + content[8:length] + streamed + content[length + 4 :]
+    if format == "RF64" and streamed[:1] == b"\xff":
+        return  # 64 bits of ones are no length that a program writes
+    assert len(read_recording(content, 16_000, 1)) == 1600
+
+
+def test_a_wav_whose_header_is_all_it_has_is_empty_whatever_the_header_says() -> None:
+    for length in (UNKNOWN, b"\1\0\0\0"):
+        with pytest.raises(BadInput):
+            read_recording(WAV[:40] + length, 16_000, 1)
 
 
 def test_several_channels_become_one() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from sm.client.tasks.text import Padding
 from sm.errors import CommandError
-from sm.server.checkpoint.texts import configured_tokenizer, max_length
+from sm.server.checkpoint.texts import TOKENIZER, configured_tokenizer, max_length
 
 WORDS = "where ada lives in paris Ada <s> </s> <pad> ##s [UNK] [CLS] [SEP] [PAD] [MASK]"
 TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]
@@ -108,3 +108,98 @@ def test_a_text_has_as_many_tokens_as_positions(tmp_path: Path, config: Any, exp
     assert max_length(tmp_path, config) == {"max_length": 25}
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
     assert max_length(tmp_path, config) == {"max_length": 20}
+
+
+#: A value for each field that the page calls without effect, unlike its default.
+UNUSED = {
+    "add_bos_token": True,
+    "add_eos_token": True,
+    "auto_map": {"AutoTokenizer": [None, "tokenizing.Own"]},
+    "backend": "tokenizers",
+    "chat_control_tokens": ["ada"],
+    "chat_template": "{{ messages }}",
+    "files_loaded": ["vocab.txt"],
+    "fix_mistral_regex": True,
+    "legacy": False,
+    "max_length": 4,
+    "model_input_names": ["input_ids"],
+    "name_or_path": "owner/name",
+    "pad_to_multiple_of": 8,
+    "processor_class": "Processor",
+    "response_schema": {},
+    "response_template": {},
+    "special_tokens_map_file": "special_tokens_map.json",
+    "stride": 2,
+    "tokenizer_file": "tokenizer.json",
+    "truncation_strategy": "only_first",
+    "verbose": False,
+}
+#: A class reads the file that it wrote, so the class itself is not to be tried with another's file.
+TRIED_ELSEWHERE = {"tokenizer_class"}
+ROBERTA = {"tokenizer_class": "RobertaTokenizer"}
+
+
+def write_byte_level(folder: Path) -> None:
+    """Write a tokenizer as RoBERTa's."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    merges = [("i", "t"), ("Ġ", "it"), ("Ġ", "s")]
+    words += ["".join(pair) for pair in merges]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer.add_special_tokens(words[:5])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def tokens(folder: Path, described: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the tokens of texts by transformers and by us, and what they decode to."""
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+    texts = ["it s it", "ada lives in paris", "wé"]
+    reference = AutoTokenizer.from_pretrained(folder)
+    ids = [reference(text, truncation=True, max_length=5)["input_ids"] for text in texts]
+    text = (folder / "tokenizer.json").read_text()
+    ours = Tokenizer.from_str(configured_tokenizer(folder, {}, text, "fill-mask"))
+    ours.no_padding()
+    ours.enable_truncation(5)
+    own = [encoding.ids for encoding in ours.encode_batch(texts)]
+    return [ids, [reference.decode(row) for row in ids]], [
+        own,
+        [ours.decode(row, skip_special_tokens=False) for row in own],
+    ]
+
+
+@pytest.mark.parametrize("field", sorted({*TOKENIZER} - TRIED_ELSEWHERE))
+def test_a_field_that_is_called_without_effect_has_none_in_transformers(tmp_path: Path, field: str) -> None:
+    if TOKENIZER[field].effect != "without effect":
+        return
+    for write, described in ((write_byte_level, ROBERTA), (write_tokenizer, FAST)):
+        write(tmp_path)
+        theirs, ours = tokens(tmp_path, described)
+        assert tokens(tmp_path, {**described, field: UNUSED[field]}) == (theirs, ours)
+        assert theirs == ours
+
+
+@pytest.mark.parametrize("kind", ["RobertaTokenizer", "GPT2TokenizerFast", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("spaced", [True, False])
+def test_the_space_before_a_text_is_that_of_transformers(tmp_path: Path, kind: str, spaced: bool) -> None:
+    write_byte_level(tmp_path)
+    theirs, ours = tokens(tmp_path, {"tokenizer_class": kind, "add_prefix_space": spaced})
+    assert theirs == ours
+
+
+@pytest.mark.parametrize("spaced", [True, False])
+def test_the_mark_of_a_space_before_a_text_is_that_of_transformers(tmp_path: Path, spaced: bool) -> None:
+    words = ["<s>", "<pad>", "</s>", "<unk>", "▁it", "▁s", "it", "s", "▁", "<mask>"]
+    tokenizer = Tokenizer(models.Unigram([(word, -1.0) for word in words], unk_id=3))
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens([*words[:4], "<mask>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    described = {"tokenizer_class": "CamembertTokenizer", "add_prefix_space": spaced}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.from_str(configured_tokenizer(tmp_path, {}, (tmp_path / "tokenizer.json").read_text()))
+    for text in ("it s it", "s"):
+        assert ours.encode(text, add_special_tokens=False).tokens == reference.tokenize(text)
