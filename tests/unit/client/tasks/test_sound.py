@@ -78,7 +78,7 @@ UNKNOWN = b"\0\0\0\0"
 )
 @pytest.mark.parametrize("streamed", [b"", UNKNOWN, b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f"])
 def test_a_wav_that_was_written_to_a_pipe_is_read_to_its_end(
-    format: str, options: dict[str, str], streamed: bytes
+    format: str, options: dict[str, Any], streamed: bytes
 ) -> None:
     content = recording(np.linspace(-1, 1, 1600, dtype=np.float32), format=format, **options)
     length = content.index(b"data") + 4
