@@ -133,8 +133,10 @@ lock: .venv/.dev  ## update the locks, for every Python version and platform at 
 # An environment that was copied or moved, or whose Python has gone, is made again.
 WHOLE := $(shell grep -qsF '$(CURDIR)/.venv/bin/' .venv/bin/sm && .venv/bin/python -c 'import sm' 2>/dev/null && echo whole)
 .PHONY: again
+# Where models are needed, they are fetched and converted while the packages are installed.
+serve test test-rest test-image endpoint-life bench bench-quick: WEIGHTS = --weights $(if $(EXAMPLES),--examples)
 .venv/.serve: $(if $(WHOLE),,again) requirements.lock requirements-build.lock pyproject.toml tools/pyproject.toml
-	$(SET_UP) serve $(NO_PYTHON)
+	$(SET_UP) serve $(WEIGHTS) $(NO_PYTHON)
 	@touch $@
 
 .venv/.dev: .venv/.serve requirements-dev.lock

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from sm.polling import Poll
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 #: Seconds between two updates, on a terminal and elsewhere.
 LIVE_INTERVAL_S, PLAIN_INTERVAL_S = 0.2, 5.0
@@ -16,20 +20,26 @@ BAR_COLUMNS = 24
 
 
 class Progress:
-    """Writes to ``stream`` what is being done, how far it is, and how long it took."""
+    """Writes to ``stream`` what is being done, how far it is, and how long it took.
+
+    Steps may run at once, in threads.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.live = stream.isatty()
-        #: Writes above the bar, while one is shown.
-        self._above: Callable[[str], None] | None = None
+        #: The bars that are shown, and how many steps have one.
+        self._bars: RichProgress | None = None
+        self._steps, self._lock = 0, threading.Lock()
 
     def say(self, line: str) -> None:
         """Write a line."""
-        if self._above:
-            self._above(line)
-        else:
-            print(line, file=self.stream, flush=True)
+        with self._lock:
+            if self._bars:
+                self._bars.console.print(line, markup=False, soft_wrap=True)
+            else:
+                self.stream.write(f"{line}\n")  # in one piece, as other threads write too
+                self.stream.flush()
 
     @contextmanager
     def step(
@@ -68,6 +78,35 @@ class Progress:
         self, what: str, line: Callable[[], str], size: int = 0, done: Callable[[], int] | None = None
     ) -> Iterator[None]:
         """Show a bar that disappears at the end. Without a size it moves to and fro."""
+        with self._shown_bars() as bars:
+            task = bars.add_task(what, total=size if done else None, line=line())
+
+            def show() -> None:
+                completed = min(done(), size) if done else 0
+                bars.update(task, completed=completed, line=line(), refresh=True)
+
+            try:
+                with _calling(LIVE_INTERVAL_S, show):
+                    yield
+            finally:
+                bars.remove_task(task)
+
+    @contextmanager
+    def _shown_bars(self) -> Iterator[RichProgress]:
+        """Yield the bars, one below the other; they appear with the first step and go with the last."""
+        with self._lock:
+            bars = self._bars = self._bars or self._make_bars()
+            self._steps += 1
+        try:
+            yield bars
+        finally:
+            with self._lock:
+                self._steps -= 1
+                if not self._steps:
+                    bars.stop()
+                    self._bars = None
+
+    def _make_bars(self) -> RichProgress:
         from rich import progress
         from rich.console import Console
         from rich.table import Column
@@ -79,19 +118,9 @@ class Progress:
             progress.TextColumn("{task.fields[line]}", markup=False, table_column=one_line),
         )
         console = Console(file=self.stream, highlight=False)
-        with progress.Progress(*columns, console=console, transient=True, auto_refresh=False) as bars:
-            task = bars.add_task(what, total=size if done else None, line=line())
-
-            def show() -> None:
-                completed = min(done(), size) if done else 0
-                bars.update(task, completed=completed, line=line(), refresh=True)
-
-            self._above = lambda text: console.print(text, markup=False, soft_wrap=True)
-            try:
-                with _calling(LIVE_INTERVAL_S, show):
-                    yield
-            finally:
-                self._above = None
+        bars = progress.Progress(*columns, console=console, transient=True, auto_refresh=False)
+        bars.start()
+        return bars
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
 from sm.metrics.files import reserve
+from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import FoundLoader
 from sm.models.holds import Holds
@@ -68,6 +69,10 @@ CONNECT_TIMEOUT_S = 10.0
 MIN_MAKING_S = 30.0
 #: Seconds that a worker which ends waits for what its threads are doing: the control plane has 2 s in all.
 STOP_TIMEOUT_S = 0.5
+
+
+#: Seconds between two looks at whether Triton serves.
+TRITON_POLL_S = 0.02
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -156,13 +161,20 @@ class DataPlane(Plane):
         }
 
     def prepare(self) -> None:
-        """Install a script's requirements, once for all workers and before the first."""
+        """Install a script's requirements, once for all workers and before the first; then wait for Triton.
+
+        All is imported by then, so the workers start as soon as they can load their clients.
+        """
         if not self.box.multi_model:
             code, requested = (
                 CodeFolder.of(self.settings, self.box.repository),
                 self.settings.install_requirements,
             )
             code_imports.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
+        if self.box.generation_file:
+            generation = SharedGeneration(self.box.generation_file)
+            while generation.triton != SERVES:  # the supervisor bounds it
+                time.sleep(TRITON_POLL_S)
 
     def on_fork(self, _server: object, worker: Any) -> None:
         """Send heartbeats while the worker loads: a script's model may take minutes."""

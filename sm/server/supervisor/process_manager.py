@@ -319,7 +319,11 @@ class ProcessManager:
         if child.pid is None:
             self._start_when_due(child, now)
         elif child.state != READY and now >= child.not_before:
-            self._probe(child, now)
+            # A client compares itself with its model when it is loaded: until then the workers only import.
+            if child.name == DATA and self.children[TRITON].state != READY:
+                child.since = now
+            else:
+                self._probe(child, now)
         if child.name != TRITON or child.pid is None or self.shutdown:
             return
         # While models load, Triton itself reports a process that fails.
@@ -330,9 +334,6 @@ class ProcessManager:
 
     def _start_when_due(self, child: Child, now: float) -> None:
         if now < child.not_before:
-            return
-        # A client compares itself with its model when it is loaded.
-        if child.name == DATA and self.children[TRITON].state != READY:
             return
         # Until the control plane can answer, the supervisor answers at the port itself, with the reason.
         if child.name == NGINX and not self.children[CONTROL].ever_ready:

@@ -10,30 +10,8 @@ import pytest
 
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
-from tests.integration.build.package_registry import FakeRegistry, running_package_registry
+from tests.integration.build.package_registry import RECIPE, FakeRegistry, running_package_registry
 from trireme_tools.prepare.packages import Fetcher, Source
-
-#: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
-RECIPE = """
-import zipfile
-import onnx
-from onnx import TensorProto, helper
-from trireme_tools.prepare.packages import Source
-
-SOURCES = ({source!r},)
-
-def build(sources, out):
-    with zipfile.ZipFile(sources["tiny"]) as wheel:
-        added = float(wheel.read("tiny.py")[:1])
-    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4])
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "one"], ["y"])], "tiny", [tensor("x")], [tensor("y")],
-        [helper.make_tensor("one", TensorProto.FLOAT, [1], [added])],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), out / "model.onnx")
-    (out / "labels.txt").write_text("one\\n")
-"""
 
 CONFIG = """
 name: "tiny"

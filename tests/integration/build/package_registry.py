@@ -22,6 +22,27 @@ from tests.support.wheels import wheel
 from trireme_tools.prepare.packages import Source
 
 VERSION = "1.0.0"
+#: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
+RECIPE = """
+import zipfile
+import onnx
+from onnx import TensorProto, helper
+from trireme_tools.prepare.packages import Source
+
+SOURCES = ({source!r},)
+
+def build(sources, out):
+    with zipfile.ZipFile(sources["tiny"]) as wheel:
+        added = float(wheel.read("tiny.py")[:1])
+    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "one"], ["y"])], "tiny", [tensor("x")], [tensor("y")],
+        [helper.make_tensor("one", TensorProto.FLOAT, [1], [added])],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), out / "model.onnx")
+    (out / "labels.txt").write_text("one\\n")
+"""
 
 
 def tarball(name: str, content: bytes) -> bytes:

@@ -17,11 +17,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
-from tests.integration.build.package_registry import FakeRegistry
+from tests.integration.build.package_registry import RECIPE, FakeRegistry
 from tests.support.boxes import processes_with, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from trireme_tools.prepare import demo, recipes
@@ -33,6 +34,7 @@ PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
 from trireme_tools.prepare.demo import prepare
+from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
 try:
@@ -223,3 +225,39 @@ def test_size_and_licence_of_each_package_and_the_total_are_said_before_the_down
     assert total.split()[:2] == ["2.0", "MB"]
     prepare_tiny()
     assert list(demo.table(cache, demo.missing_sources(cache, folders))) == []
+
+
+def test_models_are_fetched_at_once_beside_other_work_and_the_first_failure_stops_the_rest(
+    cache: Cache, models: Path, registry: FakeRegistry, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = registry.publish("pypi", "other", b"2" + bytes(1000))
+    shutil.copytree(models / "tiny", models / "other")
+    recipe = RECIPE.format(source=other).replace('"tiny"]', '"other"]').replace("tiny.py", "other.py")
+    (models / "other" / "recipe" / "recipe.py").write_text(recipe)
+    for name, value in registry.environment().items():
+        monkeypatch.setenv(name, value)
+    preparation = demo.Preparation(cache, models, Progress(said))
+    registry.resume_downloads.clear()
+    folders = [models / name for name in ("tiny", "other", "tiny")]
+
+    def wait_for_both() -> None:
+        """Ends only if both downloads have begun while this runs."""
+        wait_until(lambda: len(registry.downloads) == 2)
+        registry.resume_downloads.set()
+
+    with cache.locked(print):
+        preparation.build_beside(folders, wait_for_both)
+    assert {path.name for path in cache.models.iterdir()} == {"tiny", "other"}
+    registry.resume_downloads.clear()
+    (cache.downloads / other.file).unlink()
+    shutil.rmtree(cache.models / "other")
+
+    def fail() -> None:
+        wait_until(registry.halfway.is_set)
+        raise CommandError("the disk is full")
+
+    registry.halfway.clear()
+    with cache.locked(print), pytest.raises(CommandError, match="the disk is full"):
+        preparation.build_beside([models / "other"], fail)
+    assert not (cache.models / "other").exists()
+    assert processes_with(str(cache.root)) == []

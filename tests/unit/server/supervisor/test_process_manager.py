@@ -139,16 +139,24 @@ class PlayedBox:
         return self.manager.shutdown.code if self.manager.shutdown else None
 
 
-def test_nginx_waits_for_the_control_plane_and_the_workers_wait_for_the_models() -> None:
+def test_nginx_waits_for_the_control_plane_and_the_workers_for_the_models_while_they_import() -> None:
     box = PlayedBox().advance()
-    assert box.calls == [("spawn", CONTROL), ("spawn", TRITON)]
+    assert box.calls == [("spawn", CONTROL), ("spawn", TRITON), ("spawn", DATA)]
     assert box.manager.rejecting
     box.become_ready(CONTROL).advance(5)
     assert box.calls[-1] == ("spawn", NGINX)
     assert not box.manager.rejecting and not box.manager.front_is_ready
     assert box.become_ready(NGINX).manager.front_is_ready
-    box.become_ready(TRITON)
-    assert box.calls[-1] == ("spawn", DATA)
+    assert box.become_ready(DATA).state["processes"][DATA]["state"] == "starting"
+    assert box.become_ready(TRITON).become_ready(DATA).manager.ready
+
+
+def test_the_time_of_the_workers_begins_when_the_models_are_loaded() -> None:
+    box = PlayedBox().advance().become_ready(CONTROL).become_ready(NGINX).advance(55)
+    box.become_ready(TRITON).advance(55)
+    assert box.stop_code is None
+    box.advance(10)
+    assert box.stop_code == 1
 
 
 def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
@@ -183,15 +191,14 @@ def test_a_child_that_ends_is_reported_and_restarted_after_the_back_off(
 def test_workers_that_load_while_triton_exits_are_restarted_without_counting() -> None:
     box = PlayedBox().advance().become_ready(TRITON).exit(TRITON, -9)
     assert box.calls[-1] == ("kill", DATA)
-    assert box.exit(DATA, -9).advance(0.2).calls[-1] == ("spawn", TRITON)
-    assert box.become_ready(TRITON).advance(0.1).calls[-1] == ("spawn", DATA)
-    assert box.restarts(DATA) == 0
+    assert box.exit(DATA, -9).advance(0.2).calls[-2:] == [("spawn", TRITON), ("spawn", DATA)]
+    assert box.become_ready(TRITON).become_ready(DATA).restarts(DATA) == 0
 
 
 def test_workers_that_exit_together_with_triton_wait_for_it() -> None:
     box = PlayedBox().start_all().exit(TRITON, -9).exit(DATA, 3).advance(5)
-    assert ("spawn", DATA) not in box.calls
-    assert box.become_ready(TRITON).advance(0.1).calls[-1] == ("spawn", DATA)
+    assert box.become_ready(DATA).state["processes"][DATA]["state"] == "restarting"
+    assert box.become_ready(TRITON).become_ready(DATA).manager.ready
 
 
 def test_the_back_off_doubles_up_to_five_seconds() -> None:
@@ -369,10 +376,9 @@ def test_a_second_interrupt_kills_at_once_and_a_second_sigterm_changes_nothing()
 
 def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
     box = PlayedBox().advance().become_ready(CONTROL).interrupt()
-    for name in (NGINX, TRITON, CONTROL):
+    for name in (NGINX, DATA, TRITON, CONTROL):
         box.advance().exit(name, 0)
     assert box.advance().manager.exit_code == 0
-    assert ("spawn", DATA) not in box.calls
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:
