@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sm.settings import HERE
+from trireme_tools.prepare.interpreters import SUPPORTED
 
 
 class Distribution(NamedTuple):
@@ -103,6 +103,5 @@ def interpreters() -> Iterator[tuple[str, Path]]:
 
 
 def supported_versions() -> list[str]:
-    """Return the Python versions that pyproject.toml names."""
-    text = (HERE / "pyproject.toml").read_text()
-    return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+    """Return the Python versions that the wheel's Triton has programs for, and a box can run on."""
+    return [f"3.{minor}" for minor in sorted(SUPPORTED)]

@@ -63,9 +63,7 @@ class PlayedVersions(Versions):
             multiplying_model().write(self.folder / name)
         first = {name: (name, digest(self.folder, name)) for name in names(self.folder)}
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
-        box.holds_folder.mkdir(
-            exist_ok=True
-        )  # an old version looks there when its time is over, perhaps after the test
+        box.holds_folder.mkdir(exist_ok=True)
         self.played = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
         parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
@@ -151,8 +149,9 @@ def test_the_next_control_plane_unloads_a_version_that_does_not_serve(
 def test_an_old_version_is_unloaded_even_if_a_try_fails(
     versions: PlayedVersions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The folder of the holds is not there yet; on a full disk no file can be made in it."""
+    """The folder of the holds is gone; on a full disk no file can be made in it."""
     loader, box, fetch, _, *others = versions.parts
+    box.holds_folder.rmdir()
     loader.records.put(LoadRecord("cats", "", "old", "", {}, version="2").beside(State.RETIRED))
     Versions(loader, box, fetch, 0, *others)
     wait_until(lambda: caplog.records, description="the failure")

@@ -54,6 +54,9 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int
     monkeypatch.setattr(code_imports, "_turn", code_imports.Turn())
     monkeypatch.setattr(code_imports, "making_limit", MakingLimit(tmp_path / "stuck", 0.3, 3600))
     yield sent
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):  # it would end a worker that does not end by itself
+            thread.cancel()
 
 
 @pytest.fixture
