@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,8 @@ from sm.client.base import TensorMetadata, Tensors
 from sm.client.payloads import Parameters, Payload
 from sm.client.results import Text
 from sm.client.tasks.task_file import softmax
-from sm.client.tasks.text import Ids, TextTask
+from sm.client.tasks.text import Ids
+from sm.client.tasks.windows import WindowedTask, slide
 from sm.client.tensor_roles import UnsuitableModel, find_output
 from sm.errors import WrongPayload
 
@@ -23,8 +24,6 @@ OUTPUTS = ("start_logits", "end_logits")
 WINDOW_TOKENS, OVERLAP_TOKENS = 384, 128
 #: What transformers' pipeline gives to tokens that are not counted.
 NOT_COUNTED = -10000.0
-#: Windows of a question at most; 32,768 characters of text have some 130.
-MAX_WINDOWS = 200
 
 
 class Candidates(NamedTuple):
@@ -46,6 +45,14 @@ class AnswerOptions(Parameters):
         validation_alias=AliasChoices("top", "top_k", "topk"),
         description="How many answers to return.",
     )
+    max_seq_len: int = Field(
+        default=WINDOW_TOKENS, ge=1, description="Tokens of a window, if the model takes so many."
+    )
+    doc_stride: int | None = Field(
+        default=None,
+        ge=0,
+        description="Tokens of the context that two windows share; by default 128, or half a window.",
+    )
     max_answer_len: int = Field(default=15, ge=1, le=WINDOW_TOKENS, description="Tokens of an answer.")
     handle_impossible_answer: bool = Field(
         default=False, description="An empty answer says that the context has none."
@@ -64,7 +71,7 @@ class Question(Payload):
     _windows: tuple[Ids, ...] = PrivateAttr(default=())
 
 
-class QuestionAnswering(TextTask):
+class QuestionAnswering(WindowedTask):
     """``[{"answer", "score", "start", "end"}]``, the best first; the offsets count in the context.
 
     A long context is read in windows, as transformers' pipeline does.
@@ -76,7 +83,6 @@ class QuestionAnswering(TextTask):
     def setup(self) -> None:
         super().setup()
         self.tokenizer.no_truncation()  # what is too long is read in windows
-        self.window = min(WINDOW_TOKENS, self.max_length)
 
     def find_output(self) -> TensorMetadata:
         found = self.metadata.outputs
@@ -94,23 +100,6 @@ class QuestionAnswering(TextTask):
     def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return OUTPUTS
 
-    def inference(self, payload: Any) -> list[dict[str, Any]]:
-        self.find_windows(payload)
-        answer = super().inference
-        return self.join([answer(part) for part in parts_of(payload)], payload)
-
-    def preprocess_batch(self, payloads: Sequence[Question]) -> Tensors:
-        ids, types = [], []
-        for payload in payloads:
-            if not payload._windows:
-                self.find_windows(payload)
-            encoding = payload._encoding
-            assert encoding is not None  # find_windows has set it
-            for window in payload._windows:
-                ids.append(np.array(encoding.ids)[window])
-                types.append(np.array(encoding.type_ids)[window].tolist())
-        return self.pad(ids, types)
-
     def find_windows(self, payload: Question) -> None:
         """Tokenize a question and its context, and choose the tokens of each window.
 
@@ -118,35 +107,19 @@ class QuestionAnswering(TextTask):
             WrongPayload: The question is too long.
         """
         (encoding,) = self.tokenize([payload])
-        places = np.arange(len(encoding.ids))
-        of_context = np.array(encoding.sequence_ids, object) == 1
-        context = places[of_context]
-        room = self.window - (len(places) - len(context))
-        step = room - min(OVERLAP_TOKENS, self.window // 2)
-        payload._encoding, payload._windows = encoding, (places,)
-        if len(context) <= room:
-            return
-        if step < 1 or len(context) > MAX_WINDOWS * step:
+        (context,) = np.nonzero(np.array(encoding.sequence_ids, object) == 1)
+        options = payload.parameters
+        window = min(options.max_seq_len, self.max_length)
+        overlap = min(OVERLAP_TOKENS, window // 2) if options.doc_stride is None else options.doc_stride
+        payload._encoding = encoding
+        payload._windows = slide(context, len(encoding.ids), window, overlap)
+        if not payload._windows:
+            field = "payload.question" if options.doc_stride is None else "parameters.doc_stride"
             raise WrongPayload(
-                f"payload.question: with {len(places) - len(context)} tokens it leaves too little of the "
-                f"{self.window} of a window for the context",
-                field="payload.question",
+                f"{field}: a window has {window} tokens, {len(encoding.ids) - len(context)} of them the "
+                f"question's; with {overlap} in common too little is left for the context",
+                field=field,
             )
-        before, behind = places[: context[0]], places[context[-1] + 1 :]
-        starts = range(0, len(context) - room + step, step)
-        payload._windows = tuple(
-            np.concatenate((before, context[start : start + room], behind)) for start in starts
-        )
-
-    def postprocess_batch(self, outputs: Tensors, payloads: Sequence[Question]) -> list[list[dict[str, Any]]]:
-        rows, answers = iter(range(len(outputs[OUTPUTS[0]]))), []
-        for payload in payloads:
-            found = [
-                self.postprocess({name: outputs[name][next(rows)] for name in OUTPUTS}, part)
-                for part in parts_of(payload)
-            ]
-            answers.append(self.join(found, payload))
-        return answers
 
     def postprocess(self, outputs: Tensors, payload: Question) -> Candidates:
         """Return the likeliest answers in the one window of a part."""
@@ -215,11 +188,3 @@ def offsets_of(encoding: Encoding, token: int) -> tuple[int, int]:
     """Return the characters of a token."""
     offsets: tuple[int, int] = encoding.offsets[token]
     return offsets
-
-
-def parts_of(payload: Question) -> Iterator[Question]:
-    """Yield a copy for each window of a question."""
-    for window in payload._windows:
-        part = payload.model_copy()
-        part._windows = (window,)
-        yield part

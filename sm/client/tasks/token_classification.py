@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
-from tokenizers import Encoding
+from pydantic import Field, PrivateAttr
+from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.payloads import Parameters
 from sm.client.results import Table
 from sm.client.tasks.task_file import LowerCase, softmax
-from sm.client.tasks.text import TaskText, TextTask
+from sm.client.tasks.text import Ids, TaskText
+from sm.client.tasks.windows import WindowedTask, slide
+from sm.errors import WrongPayload
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 
@@ -27,12 +30,19 @@ class SpanOptions(Parameters):
         default=None, description="Answer with the rows of transformers' pipeline, joined in this way."
     )
     ignore_labels: tuple[str, ...] = Field(default=("O",), description="Labels that the answer leaves out.")
+    stride: int | None = Field(
+        default=None,
+        ge=0,
+        description="Read a text that is too long in windows, which have so many tokens in common.",
+    )
 
 
 class LabelledText(TaskText):
     """A text whose tokens get labels."""
 
     parameters: SpanOptions = Field(default_factory=SpanOptions)
+    #: The places of the tokens of each window.
+    _windows: tuple[Ids, ...] = PrivateAttr(default=())
 
 
 @dataclass
@@ -56,7 +66,7 @@ class Span:
         return self.label[2:] if self.label.startswith(("B-", "I-")) else self.label
 
 
-class TokenClassification(TextTask):
+class TokenClassification(WindowedTask):
     """``[{"label", "score", "text", "start", "end"}]`` in the text's order; the offsets count characters.
 
     Neighbouring tokens of one label are one span, as in the strategy ``simple`` of transformers: ``B-``
@@ -74,16 +84,61 @@ class TokenClassification(TextTask):
         self.has_prefix = bool(getattr(model, "continuing_subword_prefix", None))
         self.unknown = getattr(model, "unk_token", None)
 
+    @cached_property
+    def unbounded(self) -> Tokenizer:
+        """The tokenizer without truncation."""
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        tokenizer.no_truncation()
+        return tokenizer
+
     def find_output(self) -> TensorMetadata:
         return self.find_classes(2)
 
+    def find_windows(self, payload: LabelledText) -> None:
+        """Tokenize a text, and choose the tokens of each window: one, unless it is too long and has a stride.
+
+        Raises:
+            WrongPayload: The stride leaves too little of a window.
+        """
+        stride = payload.parameters.stride
+        if stride is None:
+            (payload._encoding,) = self.encode([payload])
+            payload._windows = (np.arange(len(payload._encoding.ids)),)
+            return
+        (encoding,) = self.tokenize([payload])
+        if encoding.overflowing:  # task.json cuts it off
+            encoding = self.unbounded.encode(payload.text)
+        payload._encoding = encoding
+        (own,) = np.nonzero(np.array(encoding.special_tokens_mask) == 0)
+        payload._windows = slide(own, len(encoding.ids), self.max_length, stride)
+        if not payload._windows:
+            field = "parameters.stride"
+            raise WrongPayload(
+                f"{field}: the model reads {self.max_length} tokens; with {stride} in common too few are new",
+                field=field,
+            )
+
+    def join(self, windows: Sequence[Any], payload: LabelledText) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the rows of all windows; of overlapping ones the longer, else the likelier, as there."""
+        if len(windows) == 1:
+            return list(windows[0])
+        joined: list[dict[str, Any]] = []
+        for row in sorted((row for rows in windows for row in rows), key=lambda row: row["start"]):
+            if not joined or row["start"] >= joined[-1]["end"]:
+                joined.append(row)
+            elif _strength(row) > _strength(joined[-1]):
+                joined[-1] = row
+        return joined
+
     def postprocess(self, outputs: Tensors, payload: LabelledText) -> list[dict[str, Any]]:
-        encoding, options = payload._encoding, payload.parameters
-        assert encoding is not None  # preprocess has set it
+        """Return the spans of the one window of a part."""
+        (window,), encoding, options = payload._windows, payload._encoding, payload.parameters
+        assert encoding is not None  # find_windows has set it
         logits, strategy = outputs[self.output.name], options.aggregation_strategy
         rows = logits.reshape(-1, logits.shape[-1])
-        scores = softmax(rows[self.padding.own(len(encoding.ids), len(rows))])
-        groups = [[place] for place, special in enumerate(encoding.special_tokens_mask) if not special]
+        scores = np.zeros((len(encoding.ids), logits.shape[-1]))
+        scores[window] = softmax(rows[self.padding.own(len(window), len(rows))])
+        groups = [[int(place)] for place in window if not encoding.special_tokens_mask[place]]
         if strategy in ("first", "average", "max"):
             groups = [*self.join_words(groups, encoding, payload.text)]
         spans = [self.find_label(group, scores, strategy) for group in groups]
@@ -130,7 +185,8 @@ class TokenClassification(TextTask):
             return span.kind, row
         words = [self.word_of(place, encoding, payload.text) for place in span.places]
         if strategy == "none":
-            row = {"entity": span.label, "score": score, "index": span.places[0], "word": words[0], **offsets}
+            index = int(np.searchsorted(payload._windows[0], span.places[0]))  # among the window's tokens
+            row = {"entity": span.label, "score": score, "index": index, "word": words[0], **offsets}
             return span.label, row
         label, decoder = span.label.split("-", 1)[-1], self.tokenizer.decoder
         word = " ".join(words) if decoder is None else decoder.decode(words)
@@ -140,6 +196,10 @@ class TokenClassification(TextTask):
         """Return a token as transformers shows it: one that the tokenizer does not know as it is sent."""
         token: str = encoding.tokens[place]
         return text[slice(*encoding.offsets[place])] if token == self.unknown else token
+
+
+def _strength(row: Mapping[str, Any]) -> tuple[int, float]:
+    return row["end"] - row["start"], row["score"]
 
 
 def join_spans(spans: Sequence[Span]) -> list[Span]:

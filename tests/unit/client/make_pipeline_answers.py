@@ -26,7 +26,16 @@ import transformers
 from PIL import Image
 from transformers.modeling_outputs import ModelOutput
 
-from tests.unit.client.pipelines import ANSWERS_FILE, LABELS, LONG, PROCESSORS, compact, stand_in, write_model
+from tests.unit.client.pipelines import (
+    ANSWERS_FILE,
+    LABELS,
+    LONG,
+    MAX_TOKENS,
+    PROCESSORS,
+    compact,
+    stand_in,
+    write_model,
+)
 
 
 class GraphModel(transformers.PreTrainedModel):  # type: ignore[misc]
@@ -58,6 +67,7 @@ def pipeline(task: str, folder: Path) -> Any:
         options["tokenizer"] = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(folder / "tokenizer.json"),
             model_input_names=["input_ids", "attention_mask"],
+            **({"model_max_length": MAX_TOKENS[task]} if task in MAX_TOKENS else {}),
             **{f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")},
         )
     elif task in PROCESSORS:

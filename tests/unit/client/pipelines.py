@@ -43,6 +43,8 @@ LABELS: dict[str, tuple[str, ...]] = {
     "image-segmentation": ("sky", "sea", "sand"),
     "audio-classification": ("|", "a", "b", "c"),
 }
+#: Tokens that a model reads.
+MAX_TOKENS = {"token-classification": 14}
 GENERATED = ("text2text-generation", "summarization", "translation")
 #: A text that no model reads at once.
 LONG = {"question": "where ?", "context": "does . " * 150 + "live does ." + " . does" * 130}
@@ -107,6 +109,9 @@ def write_model(folder: Path, task: str) -> None:
         write_sound_model(folder, task)
     elif task not in PROCESSORS:
         write_text_model(folder, "text-classification" if task.startswith("zero-shot") else task, labels)
+        if task in MAX_TOKENS:
+            described = {"tokenizer_class": "BertTokenizer", "model_max_length": MAX_TOKENS[task]}
+            (folder / "tokenizer_config.json").write_text(json.dumps(described))
     else:
         if task == "object-detection":
             rows = {name: np.array(each, np.float32) for name, each in OBJECTS.items()}

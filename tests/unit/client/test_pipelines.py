@@ -127,9 +127,9 @@ def refused_field(clients: dict[str, Client], task: str, name: str, value: Any) 
 #: What the box cannot do, of the parameters of the pipelines of 4.57 and 5.
 REFUSED: dict[str, tuple[str, ...]] = {
     "text-classification": ("truncation", "padding", "max_length", "tokenizer_kwargs"),
-    "token-classification": ("stride", "is_split_into_words", "delimiter", "offset_mapping"),
+    "token-classification": ("is_split_into_words", "delimiter", "offset_mapping"),
     "fill-mask": ("tokenizer_kwargs",),
-    "question-answering": ("padding", "doc_stride", "max_seq_len", "max_question_len"),
+    "question-answering": ("padding", "max_question_len"),
     "zero-shot-classification": ("kwargs", "multi_class", "truncation"),
     "image-classification": ("timeout",),
     "object-detection": ("kwargs", "timeout"),

@@ -1,0 +1,84 @@
+"""Tasks that read a text that is too long in windows: each is a row for the model, and all are one answer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sm.client.base import Tensors
+from sm.client.tasks.text import Ids, TextTask
+
+#: Windows of a text at most; 32,768 characters have some 130 of the usual size.
+MAX_WINDOWS = 200
+
+
+def slide(own: Ids, tokens: int, window: int, overlap: int) -> tuple[Ids, ...]:
+    """Return the places of each window's tokens: what is around a text's own tokens, and some of these.
+
+    Args:
+        own: The places of its own tokens; around them are special ones, or a question.
+        tokens: Of all.
+        window: Tokens of a window.
+        overlap: Its own tokens that the next window has too.
+
+    Returns:
+        One window of all tokens if it is not too long; none if there would be too many, or no end.
+    """
+    places, room = np.arange(tokens), window - tokens + len(own)
+    if tokens <= window:
+        return (places,)
+    step = room - overlap
+    if step < 1 or len(own) > MAX_WINDOWS * step:
+        return ()
+    before, behind = places[: own[0]], places[own[-1] + 1 :]
+    starts = range(0, len(own) - room + step, step)
+    return tuple(np.concatenate((before, own[start : start + room], behind)) for start in starts)
+
+
+class WindowedTask(TextTask):
+    """A task whose payload has ``_encoding`` and ``_windows``, the places of the tokens of each window."""
+
+    @abstractmethod
+    def find_windows(self, payload: Any) -> None:
+        """Tokenize a record, and choose the tokens of each window. Raises :class:`WrongPayload`."""
+
+    @abstractmethod
+    def join(self, windows: Sequence[Any], payload: Any) -> list[dict[str, Any]]:
+        """Return the answer of what :meth:`postprocess` returned for each window."""
+
+    def inference(self, payload: Any) -> list[dict[str, Any]]:
+        self.find_windows(payload)
+        answer = super().inference
+        return self.join([answer(part) for part in parts_of(payload)], payload)
+
+    def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
+        ids, types = [], []
+        for payload in payloads:
+            if not payload._windows:
+                self.find_windows(payload)
+            encoding = payload._encoding
+            for window in payload._windows:
+                ids.append(np.array(encoding.ids)[window])
+                types.append(np.array(encoding.type_ids)[window].tolist())
+        return self.pad(ids, types)
+
+    def postprocess_batch(self, outputs: Tensors, payloads: Sequence[Any]) -> list[list[dict[str, Any]]]:
+        rows, answers = iter(range(len(next(iter(outputs.values()))))), []
+        for payload in payloads:
+            found = [
+                self.postprocess({name: array[row] for name, array in outputs.items()}, part)
+                for part, row in zip(parts_of(payload), rows, strict=False)
+            ]
+            answers.append(self.join(found, payload))
+        return answers
+
+
+def parts_of(payload: Any) -> Iterator[Any]:
+    """Yield a copy for each window of a record."""
+    for window in payload._windows:
+        part = payload.model_copy()
+        part._windows = (window,)
+        yield part
