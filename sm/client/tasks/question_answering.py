@@ -113,7 +113,7 @@ class QuestionAnswering(WindowedTask):
         overlap = min(OVERLAP_TOKENS, window // 2) if options.doc_stride is None else options.doc_stride
         payload._encoding = encoding
         payload._windows = slide(context, len(encoding.ids), window, overlap)
-        if not payload._windows:
+        if not payload._windows or overlap > window:
             field = "payload.question" if options.doc_stride is None else "parameters.doc_stride"
             raise WrongPayload(
                 f"{field}: a window has {window} tokens, {len(encoding.ids) - len(context)} of them the "
