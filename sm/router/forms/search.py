@@ -47,7 +47,8 @@ class SearchRequest(BaseModel):
             if not first["loc"]:
                 raise BadInput(f"the body must be a JSON object with {cls.member}") from None
             name, *numbers = first["loc"]
-            field = f"{name}[{numbers[0]}]" if numbers and name == cls.member else str(name)
+            is_item = name == cls.member and bool(numbers) and isinstance(numbers[0], int)
+            field = f"{name}[{numbers[0]}]" if is_item else str(name)
             explanation = first["msg"]
             if first["type"] == "extra_forbidden":
                 explanation = f"is not taken here; the members are {', '.join(cls.model_fields)}"

@@ -116,6 +116,8 @@ def test_raw_scores_are_those_before_the_sigmoid(ranker: Client) -> None:
         ("/rerank", {"query": QUERY, "texts": ["ada"], "documents": ["ada"]}, "documents"),
         ("/infinity/rerank", {**BODY, "texts": ["a"]}, "texts"),
         ("/rerank", {"query": QUERY}, "documents"),
+        ("/v1/embeddings", {"model": "ranker", "input": 3}, "input"),
+        ("/embed", {"inputs": 3}, "inputs"),
     ],
 )
 def test_a_member_that_is_not_honoured_is_named(
