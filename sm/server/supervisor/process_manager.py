@@ -504,7 +504,8 @@ class ProcessManager:
             # nginx has ended, so the callers of the remaining requests are gone.
             (DATA, SIGTERM, 3.0 if NGINX in self.children else drain, end + 1.0),
             # The platform kills everything 30 s after its SIGTERM.
-            (TRITON, SIGTERM, 5.0, end + 3.5),
+            # With 11 models on 2 cores it needs 6 s: it looks once a second whether the next step is due.
+            (TRITON, SIGTERM, 15.0, end + 3.5),
             (KEYS, SIGTERM, 1.0, end + 3.5),
             (CONTROL, SIGTERM, 2.0, end + 4.0),
         )

@@ -353,6 +353,16 @@ def test_what_accepts_requests_gets_the_drain_time(names: tuple[str, ...], first
     assert box.advance(1.1).calls[-1] == ("kill", first)
 
 
+def test_a_triton_that_unloads_many_models_is_not_killed() -> None:
+    """One with 11 real models needs 4 s on a busy machine for them, and 2 more for its own steps."""
+    box = PlayedBox().start_all().interrupt().advance(0.6)
+    for name in (NGINX, DATA):
+        box.exit(name, 0).advance(0.1)
+    for _ in range(12):
+        assert box.advance(1.0).calls[-1] == ("SIGTERM", TRITON)
+    assert box.exit(TRITON, 0).advance(0.1).calls[-1] == ("SIGTERM", CONTROL)
+
+
 def test_a_stop_that_no_child_obeys_ends_within_the_platforms_30_s() -> None:
     box = PlayedBox().start_all().interrupt()
     began = box.now
