@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from sm import __version__
 from sm.settings import HERE
-from tests.support.containers import BASE, PYTHON, podman
+from tests.support.containers import BASE, PYTHON, build_flags, podman
 
 
 def test_the_labels_describe_the_image_and_what_the_platform_may_use(image: str) -> None:
@@ -49,3 +52,23 @@ def test_the_image_has_no_build_tools_and_no_caches(image: str) -> None:
     )
     # As root, who may read everything.
     assert podman("run", "--rm", "--user", "0", "--entrypoint", PYTHON, image, "-c", code) == "[] [] []"
+
+
+@pytest.mark.exhaustive
+def test_any_user_may_read_the_image_of_a_private_checkout(image: str, tmp_path: Path) -> None:
+    """Serverless endpoints run it as a user of theirs. The first layers are those of ``image``."""
+    names = ("Dockerfile", "requirements.lock", "serve", "nginx.conf", "sm", "model", "clients")
+    for name in names:
+        copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
+        copy(HERE / name, tmp_path / name)
+    for name in names[2:]:
+        for path in (tmp_path / name, *(tmp_path / name).rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    private = f"{image}-private"
+    flags = build_flags().split()
+    podman(
+        *("build", "--build-arg", f"BASE_IMAGE={BASE}", *flags, "--tag", private, str(tmp_path)), timeout=280
+    )
+    find = ("--entrypoint", "find", private, "/opt/trireme", "!", "-readable")
+    assert podman("run", "--rm", "--user", "12345", *find) == ""
+    podman("rmi", private)

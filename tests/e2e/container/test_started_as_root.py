@@ -32,7 +32,7 @@ def lines(log: str) -> list[str]:
 def test_every_process_is_an_ordinary_users(image: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
     repository = write_team_repository(tmp_path / "model")
     with running_container(image, repository, *AS_ROOT, *flags) as box:
-        assert box.send(b'{"text": "four"}', model="echo").json()["result"] == [4.0, 4.0, 4.0]
+        assert box.send(b"four", "text/plain", "team").json()["result"] == [4, 4, 4]
         assert box.python(USERS) == f"[{ORDINARY}]"
         (line,) = lines(box.logs())
         assert str(ORDINARY) in line
@@ -43,7 +43,7 @@ def test_models_that_only_root_may_read_are_served_by_root(image: str, tmp_path:
     repository = write_team_repository(tmp_path / "model")
     (repository / "echo" / "config.pbtxt").chmod(0o600)
     with running_container(image, repository, *AS_ROOT) as box:
-        assert box.send(b'{"text": "four"}', model="echo").ok
+        assert box.send(b"four", "text/plain", "team").ok
         assert box.python(USERS) == "[0]"
         (line,) = lines(box.logs())
         assert "/opt/ml/model/echo/config.pbtxt" in line
