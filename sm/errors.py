@@ -13,6 +13,15 @@ from typing import Literal
 TensorFault = Literal["name", "datatype", "shape", "batch"]
 
 
+#: Characters of a text in an error: a wrong name may be as long as a body.
+MAX_CHARACTERS = 4096
+
+
+def shortened(text: str) -> str:
+    """Return a text for an error, without what is too long to read."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+
+
 def error_body(
     sentence: str, code: str, request_id: str | None = None, details: Mapping[str, object] | None = None
 ) -> dict[str, object]:
@@ -36,10 +45,13 @@ class TriremeError(Exception):
     log_reason: str | None = None
 
     def __init__(self, sentence: str, **details: object) -> None:
+        sentence = shortened(sentence)
         super().__init__(sentence)
         self.sentence = sentence
         #: Extra members of the answer's body, such as ``field`` or ``models``.
-        self.details = details
+        self.details = {
+            name: shortened(value) if isinstance(value, str) else value for name, value in details.items()
+        }
 
     def body(self, request_id: str | None = None) -> dict[str, object]:
         """Return the JSON of the error, see :func:`error_body`."""

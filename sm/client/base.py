@@ -332,6 +332,20 @@ class Client(ABC):
         """True if the client implements :meth:`ready`."""
         return type(self).ready is not Client.ready
 
+    def prepare(self, payload: Any) -> int:  # noqa: ARG002
+        """Do what a record needs before it meets those of other callers in a batch; optional.
+
+        It runs in the record's own thread, and only if the client takes batches.
+
+        Args:
+            payload: The record.
+
+        Returns:
+            The record's length, such as its tokens. Records of similar lengths share a batch, and long ones
+            make a small one. 0: any may share one.
+        """
+        return 0
+
     def takes_batches(self) -> bool:
         """True if the client implements :meth:`inference_batch`."""
         return type(self).inference_batch is not Client.inference_batch

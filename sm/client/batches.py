@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 Answers = TypeVar("Answers")
 #: Batches of a client that run at once. The second and later ones begin only if they are full.
 AT_ONCE = 4
+#: The lengths of a batch's records, padded to the longest. A longer record has a batch of its own.
+MAX_BATCH_LENGTH = 2**12
+#: Records of at most this length share a batch, a longer one does with those of half its own.
+SHORT = 64
 #: The stage in which a record waits for its batch.
 GATHER = "gather"
 
@@ -42,10 +46,10 @@ COMMON = (NotReady, DeadlinePassed, CallerGone, WrongCount)
 class _Record:
     """A record that waits for its batch, and then for its answer."""
 
-    __slots__ = ("answer", "answered", "context", "is_gone", "limit", "payload", "since", "size")
+    __slots__ = ("answer", "answered", "context", "is_gone", "length", "limit", "payload", "since", "size")
 
     def __init__(self, payload: Payload, limit: Invocation) -> None:
-        self.payload, self.limit = payload, limit
+        self.payload, self.limit, self.length = payload, limit, payload._length
         #: The context of the caller's thread.
         self.context = contextvars.copy_context()
         self.since = time.monotonic()
@@ -85,6 +89,8 @@ class Batches:
         #: not keep other callers waiting.
         self._waiting: dict[Invocation, deque[_Record]] = {}
         self._count = self._running = 0
+        #: The longest record of each batch under way.
+        self._under_way: list[int] = []
 
     def answer(self, payloads: Sequence[Payload], invocation: Invocation | None) -> list[object]:
         """Return each record's result, or the exception of the client if it failed.
@@ -99,6 +105,7 @@ class Batches:
         with self._changed:
             if len(payloads) == 1 and not self._running and not self._max_wait:
                 self._running = 1
+                self._under_way.append(payloads[0]._length)
                 records = []
             else:
                 records = self._put(payloads, invocation)
@@ -106,7 +113,7 @@ class Batches:
             try:
                 return [self._answer_alone(payloads[0])]
             finally:
-                self._end_turn()
+                self._end_turn(payloads[0]._length)
         with span("batch") as batch:
             answers = [record.wait() for record in records]
             batch.describe({"trireme.batch.size": max(record.size for record in records)})
@@ -118,16 +125,20 @@ class Batches:
         self._waiting.setdefault(limit, deque()).extend(records)
         self._count += len(records)
         is_full = self._count >= self.max_batch
-        if not self._running or (is_full and self._running < AT_ONCE):
+        # A short record waits for no long ones, which may take a hundred times as long.
+        longest = min(self._under_way, default=0)
+        must_run = is_full or not _fit(records[0].length, longest)
+        if not self._running or (must_run and self._running < AT_ONCE):
             self._running += 1
             self._threads.submit(self._run_batches)
         elif is_full:
             self._changed.notify()
         return records
 
-    def _end_turn(self) -> None:
-        """Let a thread answer what waits, after a record that ran alone."""
+    def _end_turn(self, length: int) -> None:
+        """Let a thread answer what waits, after a record of this length that ran alone."""
         with self._changed:
+            self._under_way.remove(length)
             if self._waiting:
                 self._threads.submit(self._run_batches)
             else:
@@ -136,13 +147,17 @@ class Batches:
     def _run_batches(self) -> None:
         """Answer batches until no record waits."""
         while records := self._take():
-            started = time.monotonic()
+            started, longest = time.monotonic(), max(record.length for record in records)
             for record in records:
                 record.size = len(records)
                 stages, seconds = record.limit.stages, started - record.since
                 stages[GATHER] = stages.get(GATHER, 0.0) + seconds
                 metrics.duration(self._client.name, GATHER, 200).observe(seconds)
-            self._answer(records)
+            try:
+                self._answer(records)
+            finally:
+                with self._changed:
+                    self._under_way.remove(longest)
 
     def _take(self) -> list[_Record]:
         """Take the next batch; an empty one ends the thread's turn."""
@@ -153,18 +168,31 @@ class Batches:
                 self._changed.wait_for(
                     lambda: self._count >= self.max_batch, oldest + self._max_wait - time.monotonic()
                 )
-            while self._waiting and len(records) < self.max_batch:
-                limit = next(iter(self._waiting))
-                queue = self._waiting.pop(limit)
-                record = queue.popleft()
-                self._count -= 1
-                if queue:
-                    self._waiting[limit] = queue  # behind the others
-                if not record.is_gone:
-                    records.append(record)
-            if not records:
+            found = True
+            while found and len(records) < self.max_batch:
+                found = False
+                for limit, queue in list(self._waiting.items()):
+                    if len(records) == self.max_batch or not self._may_join(queue[0], records):
+                        continue
+                    found, record = True, queue.popleft()
+                    self._count -= 1
+                    del self._waiting[limit]
+                    if queue:
+                        self._waiting[limit] = queue  # behind the others
+                    if not record.is_gone:
+                        records.append(record)
+            if records:
+                self._under_way.append(max(record.length for record in records))
+            else:
                 self._running -= 1
         return records
+
+    def _may_join(self, record: _Record, records: Sequence[_Record]) -> bool:
+        """True if a record may go with these: the batch stays small, and no record is much longer."""
+        if not records or record.is_gone:
+            return True
+        lengths = [record.length, *(each.length for each in records)]
+        return max(lengths) * len(lengths) <= MAX_BATCH_LENGTH and _fit(min(lengths), max(lengths))
 
     def _answer(self, records: Sequence[_Record]) -> None:
         """Answer records together. If that fails, answer each half, so that a bad record fails alone.
@@ -257,6 +285,11 @@ class Batches:
             return self._client.inference(payload)
         except BaseException as error:  # a client may call sys.exit()
             return error
+
+
+def _fit(short: int, long: int) -> bool:
+    """True if these lengths may share a batch: a padded record costs as much as the longest."""
+    return long <= max(SHORT, 2 * short)
 
 
 def _lead(records: Sequence[_Record]) -> _Record:

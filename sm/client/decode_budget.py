@@ -27,6 +27,8 @@ BYTES_PER_MARK = 64
 MAX_UNCOUNTED_MARKS = 1000
 #: A request that finds no room for this long is rejected. Other decodes usually end within that time.
 MAX_WAIT_S = 5.0
+#: Bytes of an answer that are not counted, and by which the room of a larger one grows at least.
+ROOM_STEP_BYTES = 2**20
 #: The share of a budget that is kept free for models that hold less than that: of 256 MiB it is a JPEG of 11
 #: megapixels, and a model alone loses little.
 RESERVED_SHARE = 1 / 8
@@ -106,9 +108,21 @@ class DecodeBudget:
         if acquired != pixels.nbytes:
             self.release(acquired - pixels.nbytes, model)
 
+    def room(self) -> Room:
+        """Return room for an answer of the current request, which grows as the answer does."""
+        return Room(self)
+
+    def most(self) -> int:
+        """Return the bytes that a model may get piece by piece, which leaves others their part."""
+        return self.limit - int(RESERVED_SHARE * self.limit)
+
     def collect(self) -> None:
         """Subtract the bytes of pixels that are gone. Every other method does so too."""
         self.release(0)
+
+    def freed(self, model: str, size: int) -> None:
+        """Note bytes that are free, without the lock; they are subtracted soon."""
+        self._freed.append((model, size))
 
     def _wait(self, size: int, model: str) -> None:
         """Poll until there is room: finalizers give bytes back without notifying anybody."""
@@ -143,7 +157,7 @@ class DecodeBudget:
         if not model or not held or held + size <= reserved:
             return self.limit
         has_starved = not all(waiting in self._held for waiting in self._waiting)
-        return 0 if has_starved else self.limit - reserved
+        return 0 if has_starved else self.most()
 
     def _subtract_freed(self) -> None:
         while self._freed:
@@ -159,6 +173,42 @@ class DecodeBudget:
             self._held[model] = held
         else:
             del self._held[model]
+
+
+class Room:
+    """Bytes of a budget for an answer: they grow with it, and are free again when it is sent or dropped."""
+
+    __slots__ = ("_budget", "_held", "_model")
+
+    def __init__(self, budget: DecodeBudget) -> None:
+        self._budget, self._model, self._held = budget, _current_model(), 0
+
+    def grow(self, size: int) -> None:
+        """Hold ``size`` bytes in all.
+
+        Raises:
+            TooLarge: The budget has never so much room.
+            Overloaded, DeadlinePassed: See :meth:`DecodeBudget.acquire`.
+        """
+        if size <= max(self._held, ROOM_STEP_BYTES):
+            return
+        if size > self._budget.most():
+            raise TooLarge(
+                f"the answer takes {size / 2**20:,.0f} MiB of memory or more; at most "
+                f"{self._budget.most() / 2**20:,.0f} MiB are accepted: ask for fewer records at once",
+                max_answer_bytes=self._budget.most(),
+            )
+        size = min(max(size, self._held + ROOM_STEP_BYTES), self._budget.most())
+        self._budget.acquire(size - self._held, self._model)
+        self._held = size
+
+    def close(self) -> None:
+        """Give the bytes back."""
+        held, self._held = self._held, 0
+        self._budget.freed(self._model, held)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _current_model() -> str:

@@ -42,7 +42,7 @@ from pydantic_core import CoreSchema
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.sessions import Session
 from sm.errors import BadInput, StartError, WrongTensor
-from sm.http.messages import BOM
+from sm.http.messages import BOM, load_json
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +137,11 @@ class Payload(BaseModel):
     def _request(self) -> RequestContext:
         """What :meth:`attach_request` sets. A private attribute of pydantic's would cost more."""
         return RequestContext()
+
+    @cached_property
+    def _length(self) -> int:
+        """What the client's ``prepare`` returned."""
+        return 0
 
     @property
     def version(self) -> str:
@@ -494,7 +499,7 @@ def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any
     body is not JSON, the whole body goes to the parser, which raises :class:`orjson.JSONDecodeError`.
     """
     if len(body) < MIN_BASE64_BYTES:
-        return orjson.loads(body)
+        return load_json(body)
     marker = uuid.uuid4().hex
     decoded_strings: dict[str, DecodedBase64] = {}
     parts, copied_to = [], 0
@@ -504,12 +509,12 @@ def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any
         parts += [body[copied_to:start], placeholder.encode()]
         copied_to = end
     if not decoded_strings:
-        return orjson.loads(body)
+        return load_json(body)
     try:
-        parsed = orjson.loads(b"".join([*parts, body[copied_to:]]))
+        parsed = load_json(b"".join([*parts, body[copied_to:]]))
     except orjson.JSONDecodeError:
         # Parse the original, so that the error names the right position.
-        return orjson.loads(body)
+        return load_json(body)
     if is_bare is not None and is_bare(parsed):
         decoded = _fill(parsed, decoded_strings)
     else:
@@ -517,7 +522,7 @@ def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any
         if isinstance(parsed, dict) and "payload" in parsed:
             parsed["payload"] = _fill(parsed["payload"], decoded_strings)
     # A placeholder that is still there is a key, or is nested too deep.
-    return orjson.loads(body) if decoded_strings else decoded
+    return load_json(body) if decoded_strings else decoded
 
 
 def _find_strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 import pybase64
 from numpy.typing import NDArray
 
@@ -70,6 +71,15 @@ class TableRows(list[dict[str, Any]]):
     def values(self) -> list[Any]:
         """Return each row as a model's prediction: a value where it has one column, else the row."""
         return [next(iter(row.values())) if len(row) == 1 else row for row in self]
+
+
+#: Dataclasses are passed to :func:`encodable`, because a picture is one.
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
+
+
+def dumps(value: object) -> bytes:
+    """Encode JSON, including NumPy values. NaN and infinity become null, as JSON has neither."""
+    return orjson.dumps(value, default=encodable, option=OPTIONS)
 
 
 def encodable(value: object) -> Any:

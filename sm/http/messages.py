@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import http.client
 import ipaddress
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class Answer:
     content_type: str = JSON
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Called when the body is sent, or will not be.
+    on_sent: Callable[[], object] | None = None
 
     def read(self) -> bytes:
         """Return the whole body; for a stream, after it has ended."""
@@ -51,12 +54,31 @@ def write_error(error: TriremeError, request_id: str) -> Answer:
     return Answer(orjson.dumps(error.body(request_id)), status=error.status, headers=headers)
 
 
+#: Bytes of JSON that is parsed without the garbage collector.
+LARGE_JSON_BYTES = 2**14
+
+
+def load_json(text: bytes) -> Any:
+    """Parse a caller's JSON. Raises :class:`orjson.JSONDecodeError`.
+
+    For each 700 new lists the garbage collector would look at many of those before: seven times the work, and
+    the parser makes no garbage. It keeps the interpreter to itself, so nobody else misses the collector.
+    """
+    if len(text) < LARGE_JSON_BYTES or not gc.isenabled():
+        return orjson.loads(text)
+    gc.disable()
+    try:
+        return orjson.loads(text)
+    finally:
+        gc.enable()
+
+
 def parse_json(body: bytes) -> Any:
     """Parse standard JSON: no NaN, at most the parser's 1,024 levels. A byte order mark is ignored."""
     body = body.removeprefix(BOM)
     check_not_empty(body)
     try:
-        return orjson.loads(body)
+        return load_json(body)
     except orjson.JSONDecodeError as error:
         raise not_json(error) from None
 

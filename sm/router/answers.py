@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,8 +12,10 @@ import orjson
 
 from sm.client import results
 from sm.client.csv_rows import encode_csv
+from sm.client.decode_budget import BYTES_PER_MARK, DECODED, Room
 from sm.client.payloads import write_npy
-from sm.client.results import Encoded, Picture, TableRows, encodable
+from sm.client.results import OPTIONS, Encoded, Picture, TableRows, encodable
+from sm.client.results import dumps as dumps
 from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
@@ -22,8 +24,8 @@ from sm.models.canary import says_failed
 from sm.router.classify import OFFERS
 from sm.router.request_types import DispatchRequest
 
-#: Dataclasses are passed to :func:`encodable`, because a picture is one.
-OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
+#: Bytes of memory for a number of an array, with those of its JSON.
+BYTES_PER_NUMBER = 16
 
 
 @dataclass(slots=True)
@@ -65,15 +67,33 @@ def write(request: DispatchRequest, result: object) -> Answer:
     return Answer(body, headers=request.answer_headers)
 
 
-def write_pipeline(request: DispatchRequest, results: Sequence[object]) -> Answer:
+def write_pipeline(request: DispatchRequest, results: Iterable[object]) -> Answer:
     """Encode the answer to a request in Hugging Face's form."""
-    call = request.pipeline
+    call, room, size = request.pipeline, DECODED.room(), 0
     assert call is not None
+    found = []
+    for result in results:
+        found.append(result)
+        size += estimate_bytes(result)
+        room.grow(size)
     try:
-        answer = call.pipeline.write(call.inputs, call.parameters, results, request.client)
-        return Answer(dumps(answer), headers=request.answer_headers)
+        answer = call.pipeline.write(call.inputs, call.parameters, found, request.client)
+        return Answer(dumps(answer), headers=request.answer_headers, on_sent=room.close)
     except (TypeError, ValueError) as error:
-        raise _unencodable(request.model, results) from error
+        raise _unencodable(request.model, found) from error
+
+
+def estimate_bytes(result: object) -> int:
+    """Estimate the memory of a result and of its JSON; the items of a list are like its first."""
+    if isinstance(result, np.ndarray):
+        return BYTES_PER_NUMBER * result.size
+    if isinstance(result, str | bytes):
+        return BYTES_PER_MARK + 2 * len(result)
+    if isinstance(result, dict):
+        return BYTES_PER_MARK * (1 + len(result)) + sum(map(estimate_bytes, result.values()))
+    if isinstance(result, list | tuple) and result:
+        return BYTES_PER_MARK + len(result) * estimate_bytes(result[0])
+    return BYTES_PER_MARK
 
 
 def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord]:
@@ -86,17 +106,19 @@ def write_list(request: DispatchRequest, records: Iterable[EncodedRecord], invoc
 
     CSV has no place for an error, so that every failure is raised.
     """
+    room = DECODED.room()
     if request.accept in (JSON_LINES, CSV):
-        body = join_records(records, invocation, b"\n", has_errors=request.accept == JSON_LINES)
-        return Answer(body, request.accept, headers=request.answer_headers)
+        body = join_records(records, invocation, room, b"\n", has_errors=request.accept == JSON_LINES)
+        return Answer(body, request.accept, headers=request.answer_headers, on_sent=room.close)
     start = b'{"modelname":' + dumps(request.model) + b',"result":['
-    body = join_records(records, invocation, b",", start, b"]}")
-    return Answer(body, headers=request.answer_headers)
+    body = join_records(records, invocation, room, b",", start, b"]}")
+    return Answer(body, headers=request.answer_headers, on_sent=room.close)
 
 
 def join_records(
     records: Iterable[EncodedRecord],
     invocation: Invocation,
+    room: Room,
     separator: bytes,
     start: bytes = b"",
     end: bytes = b"",
@@ -111,6 +133,7 @@ def join_records(
     for number, record in enumerate(records):
         if number:
             body.write(separator)
+        room.grow(body.tell() + len(record.body))
         body.write(record.body)
         if record.failure is None:
             succeeded = True
@@ -153,11 +176,6 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
 
 def _unencodable(model: str, result: object) -> TriremeError:
     return results.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
-
-
-def dumps(value: object) -> bytes:
-    """Encode JSON, including NumPy values. NaN and infinity become null, as JSON has neither."""
-    return orjson.dumps(value, default=encodable, option=OPTIONS)
 
 
 def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | None:

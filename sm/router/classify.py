@@ -220,6 +220,8 @@ class Classifier:
             # Before the body is read: the platform loads a model again when it gets a 404.
             raise models.explain(message.model)
         client = None if served is None else served.client
+        if message.form is not None:
+            return self._dispatch_request(message, name, served, address, message.form.members, session, None)
         if (
             headers.get("content-type", JSON) == JSON
             and self.inference_type == "infer"
@@ -309,7 +311,7 @@ class Classifier:
         call: PipelineCall | None = None,
     ) -> DispatchRequest:
         payload = members["payload"]
-        many = isinstance(payload, list)
+        many = isinstance(payload, list) or message.form is not None
         records = payload if many else [payload]
         if limit is not None:
             limit.add(len(payload) if many else 1)
@@ -350,6 +352,7 @@ class Classifier:
             accept_header=accept,
             path="payload" if call is None else call.path,
             pipeline=call,
+            form=message.form,
         )
 
 

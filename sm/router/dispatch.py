@@ -6,6 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from sm.client.base import Client
 from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, keys_of, takes_decoded_base64
+from sm.client.validation import is_of_type, validate
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -163,38 +165,103 @@ def _with_path(error: TriremeError, path: str) -> TriremeError:
 
 def validate_payload(client: Client, request: DispatchRequest, record: Any, path: str = "payload") -> Payload:
     """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
+    members = _members(client, request, record, path)
+    try:
+        payload = validate(client.payload, members)
+    except ValidationError as error:
+        raise _to_wrong_payload(error, path, client.payload) from None
+    payload.attach_request(request)
+    if client.batches is not None:
+        payload.__dict__["_length"] = client.prepare(payload)
+    return payload
+
+
+def _members(client: Client, request: DispatchRequest, record: Any, path: str) -> Mapping[str, Any]:
+    """Return what is validated as the payload. Raises :class:`WrongPayload` for keys and types of values."""
     kind = client.payload
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
     members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)
     for name, value in members.items():
         if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
             members = {**members, name: value.text}
-        elif value is True or value is False:
-            _check_truth(kind, kind.field_of(name), f"{path}.{name}")
+        elif (value is True or value is False) and name in number_names(kind):
+            raise _not_a_number(f"{path}.{name}")
     if request.parameters or request.attributes:
-        parameters = _parameters(kind, request.parameters, request.attributes)
-        options: Any = kind.model_fields["parameters"].annotation if parameters else None
-        for name, value in parameters.items():
-            if (value is True or value is False) and options is not None:
-                _check_truth(options, name, f"parameters.{name}")
-        if parameters:
-            members = {**members, "parameters": parameters}
-    try:
-        payload = kind.model_validate(members)
-    except ValidationError as error:
-        raise _to_wrong_payload(error, path, kind) from None
-    payload.attach_request(request)
-    return payload
+        if request.options is None:
+            request.options = _options(kind, request)
+        if request.options:
+            members = {**members, "parameters": request.options}
+    return members
 
 
-def _check_truth(kind: type[BaseModel], field: str, path: str) -> None:
-    """Refuse true and false for a field of numbers: pydantic would read 1 and 0."""
-    info = kind.model_fields.get(field) or next(
-        (info for name, info in kind.model_fields.items() if field in keys_of(name, info)), None
+#: Records of a list that are validated as they are run. Of a longer one it is first seen if any can be right.
+FEW_RECORDS = 256
+
+
+def refuse_all_wrong(request: DispatchRequest) -> None:
+    """Raise the error of a long list's first record, which answers the whole list if no record is right.
+
+    To say of each what is wrong costs a hundred times what reading it does. Here most are known by their keys
+    and the types of their values to be as wrong as one before.
+    """
+    client, kind, wrong = request.client, request.client.payload, set[tuple[Any, ...]]()
+    if len(request.records) < FEW_RECORDS or kind.takes_bodies:
+        return
+    for record in request.records:
+        of_object = type(record) is dict
+        signature = (*record, *map(type, record.values())) if of_object else (type(record),)
+        if signature in wrong:
+            continue
+        try:
+            members = _members(client, request, record, "payload")
+        except WrongPayload:
+            wrong.add(signature)
+            continue
+        try:
+            validate(kind, members)
+        except ValidationError as error:
+            if is_of_type(kind, error):
+                wrong.add(signature)
+        except (BadInput, WrongPayload):
+            continue
+        except Exception:  # of the client's own type: the record's own run says what
+            return
+        else:
+            return
+    validate_payload(client, request, request.records[0], request.place(0))
+
+
+@lru_cache(maxsize=256)
+def number_names(kind: type[BaseModel]) -> frozenset[str]:
+    """Return the keys of a type's fields of numbers: pydantic would read true and false as 1 and 0."""
+    return frozenset(
+        key
+        for name, info in kind.model_fields.items()
+        if (kinds := {info.annotation, *get_args(info.annotation)}) & {int, float} and bool not in kinds
+        for key in keys_of(name, info)
     )
-    kinds = {info.annotation, *get_args(info.annotation)} if info else set()
-    if kinds & {int, float} and bool not in kinds:
-        raise WrongPayload(f"{path}: input should be a number, not true or false", field=path)
+
+
+def _not_a_number(path: str) -> WrongPayload:
+    return WrongPayload(f"{path}: input should be a number, not true or false", field=path)
+
+
+def _options(kind: type[Payload], request: DispatchRequest) -> Any:
+    """Return the request's parameters as the payload's type has them, validated once for all records.
+
+    Those of a type that is not a model are returned as they are.
+    """
+    parameters = _parameters(kind, request.parameters, request.attributes)
+    options: Any = kind.model_fields["parameters"].annotation if parameters else None
+    if not isinstance(options, type) or not issubclass(options, BaseModel):
+        return parameters
+    for name in number_names(options):
+        if isinstance(parameters.get(name), bool):
+            raise _not_a_number(f"parameters.{name}")
+    try:
+        return validate(options, parameters)
+    except ValidationError as error:
+        raise _to_wrong_payload(error, "payload", kind, ("parameters",)) from None
 
 
 def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
@@ -250,11 +317,20 @@ def _parameters(
     return {**{name: value for name, value in attributes.items() if name in accepted}, **requested}
 
 
-def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
-    """Describe the first wrong field. The log's reason leaves out keys that the payload does not declare."""
+def _to_wrong_payload(
+    error: ValidationError, path: str, kind: type[Payload], within: tuple[str, ...] = ()
+) -> WrongPayload:
+    """Describe the first wrong field. The log's reason leaves out keys that the payload does not declare.
+
+    Args:
+        error: Of :func:`~sm.client.validation.validate`, which makes few.
+        path: The record's place in the request.
+        kind: The payload.
+        within: Where in it the validated value is.
+    """
     errors: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
     first = errors[0]
-    location = first["loc"]
+    location = (*within, *first["loc"])
     field_path = _format_path(location, path)
     explanation = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     name = location[0] if len(location) == 1 else None
@@ -271,7 +347,7 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
             explanation = "input should be a string in base64"
     elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())
-    misspelled = _name_unknown_field(errors) if first["type"] == "missing" else ""
+    misspelled = _name_unknown_field(errors) if first["type"] == "missing" and not within else ""
     payload_error = WrongPayload(f"{field_path}: {explanation}{misspelled}", field=field_path)
     declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
         kind.parameter_names()

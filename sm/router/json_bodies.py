@@ -13,7 +13,7 @@ from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.hugging_face import Tabular, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, parse_body
 from sm.errors import BadInput, WrongPayload
-from sm.http.messages import CSV, JSON, check_not_empty, not_json
+from sm.http.messages import CSV, JSON, check_not_empty, load_json, not_json
 from sm.router.forms.tables import read_table
 from sm.router.request_types import Message, PipelineCall
 
@@ -40,7 +40,7 @@ STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?
 def read_members(body: bytes) -> Mapping[str, Any]:
     """Parse a dispatch request and return its members."""
     try:
-        value = orjson.loads(body) if len(body) < MIN_BASE64_BYTES else parse_body(body)
+        value = load_json(body) if len(body) < MIN_BASE64_BYTES else parse_body(body)
     except orjson.JSONDecodeError as error:
         raise not_json(error) from None
     return check_members(value)

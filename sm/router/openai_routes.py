@@ -20,7 +20,6 @@ from sm.http.messages import JSON, Answer, parse_json
 from sm.http.responses import error_answer
 from sm.invocation import Invocation
 from sm.models.table import Models
-from sm.router.answers import dumps
 from sm.router.classify import read_address
 from sm.router.forms.cohere import CohereRerank, RerankRequest, VllmRerank, VoyageRerank
 from sm.router.forms.infinity import InfinityRerank
@@ -29,7 +28,7 @@ from sm.router.forms.search import SearchRequest
 from sm.router.forms.tei import TeiEmbeddings, TeiRerank
 from sm.router.invocation_routes import Router
 from sm.router.json_bodies import estimate_parsed_bytes
-from sm.router.request_types import Message
+from sm.router.request_types import Form, Message
 from sm.router.wsgi import NO_PARAMETERS, read_message, respond
 
 #: A field in an error of the dispatcher: ``payload[3].text``, ``parameters.query``.
@@ -64,25 +63,19 @@ def blueprint(router: Router) -> Blueprint:
         return respond(Answer(orjson.dumps({"object": "list", "data": rows})))
 
     def search() -> Response:
-        asked: list[SearchRequest] = []
-
         def read(invocation: Invocation) -> Message:
             message = read_message(request.environ, router.max_body)
             with DECODED.reserve(estimate_parsed_bytes(message)):
-                form = read_form(request.path, message.body)
-                named, pipeline = read_address(message).model, router.pipeline
-                default = pipeline.classifier.default_model
-                client = find_client(pipeline.models, form, invocation, named, default)
-                body = dumps(form.dispatched(client))
-            asked.append(form)
+                asked = read_form(request.path, message.body)
+            named, pipeline = read_address(message).model, router.pipeline
+            default = pipeline.classifier.default_model
+            client = find_client(pipeline.models, asked, invocation, named, default)
+            form = Form(asked.dispatched(client), asked.encode, asked.answer)
             headers = {**message.headers, "content-type": JSON, "accept": JSON}
-            return Message(body, headers, NO_PARAMETERS, message.request_id, form.model)
+            return message._replace(headers=headers, query=NO_PARAMETERS, model=asked.model, form=form)
 
-        # A failure of one record is that of the invocation, so it ends only with the answer.
-        with router.begin(request.environ) as invocation:
-            answer = router.pipeline.answer(invocation, partial(read, invocation))
-            body = dumps(asked[0].write(orjson.loads(answer.read())["result"]))
-            return respond(Answer(body, headers=answer.headers))
+        invocation = router.begin(request.environ)
+        return respond(router.pipeline.answer(invocation, partial(read, invocation)))
 
     for path in FORMS:
         routes.add_url_rule(path, path.strip("/").replace("/", "-"), search, methods=["POST"])

@@ -23,7 +23,7 @@ from sm.router.admission import Admission, FairGate
 from sm.router.answers import encode_failure, record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
-from sm.router.dispatch import run_record, stream
+from sm.router.dispatch import refuse_all_wrong, run_record, stream
 from sm.router.event_streams import write_stream
 from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.once import OnceNotes
@@ -200,9 +200,14 @@ class Pipeline:
             return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
         if request.pipeline is not None:
             results = run_records(request, invocation, lambda result: result, fail_request, self.records)
-            return write_pipeline(request, list(results))
+            return write_pipeline(request, results)
+        if request.form is not None:
+            form, room = request.form, DECODED.room()
+            rows = run_records(request, invocation, form.encode, fail_request, self.records)
+            return Answer(form.write(rows, room), headers=request.answer_headers, on_sent=room.close)
         if not request.many:
             return write(request, run_record(request, invocation))
+        refuse_all_wrong(request)
         encode = record_encoder(request)
         records = run_records(request, invocation, encode, encode_failure, self.records)
         return write_list(request, records, invocation)

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from typing import TypeVar
 
+from sm.client.decode_budget import DECODED
 from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.http.media_types import negotiate
@@ -247,14 +248,14 @@ def answer_lines(
     kind = negotiate(request.message.headers.get("accept", ""), (JSON_LINES, JSON, CSV))
     line_accept = CSV if kind == CSV else JSON
     lines = messages(request.message, line_accept)
-    records = threads.run(lines, answer, lambda: deadline_failure, invocation)
+    records, room = threads.run(lines, answer, lambda: deadline_failure, invocation), DECODED.room()
     if kind == JSON:
-        body = join_records(records, invocation, b",\n", b"[", b"]")
+        body = join_records(records, invocation, room, b",\n", b"[", b"]")
     else:
-        body = join_records(records, invocation, b"\n", has_errors=kind != CSV)
+        body = join_records(records, invocation, room, b"\n", has_errors=kind != CSV)
     if body in (b"", b"[]"):
         raise BadInput("the body has no line")
-    return Answer(body, kind)
+    return Answer(body, kind, on_sent=room.close)
 
 
 def check_count(request: LinesRequest, invocation: Invocation) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sm.client.base import Client
+from sm.client.decode_budget import Room
 from sm.client.hugging_face import Pipeline
 from sm.client.payloads import RequestContext
 from sm.client.sessions import Session
@@ -61,6 +62,10 @@ class DispatchRequest(RequestContext):
     path: str = "payload"
     #: How a request in Hugging Face's form is answered; None for any other.
     pipeline: PipelineCall | None = None
+    #: The same for a request that its route has read.
+    form: Form | None = None
+    #: The parameters as the client's payload has them; None before the first record is read.
+    options: Any = None
 
     def place(self, number: int) -> str:
         """Return the place of a record in the request, for errors."""
@@ -87,6 +92,17 @@ class RecordLimit:
             self._count += number
 
 
+class Form(NamedTuple):
+    """A body of another system's form, which its route has read."""
+
+    #: Those of the dispatch request that it means.
+    members: Mapping[str, Any]
+    #: Returns what is kept of a record's result until all have theirs.
+    encode: Callable[[Any], Any]
+    #: Returns the answer to all records, which has so much room in memory.
+    write: Callable[[Iterator[Any], Room], bytes]
+
+
 class Message(NamedTuple):
     """A request as received. Header names are in lower case."""
 
@@ -100,6 +116,8 @@ class Message(NamedTuple):
     target: str = ""
     #: True if the caller used the runtime's streaming call: a client that streams then does so.
     in_parts: bool = False
+    #: The body, if its route has read it.
+    form: Form | None = None
 
     @property
     def content_type(self) -> str:

@@ -25,7 +25,7 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.http.media_types import choose, kind_of, negotiate
-from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
+from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, load_json, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, Served
 from sm.router.back_pressure import finish
@@ -132,7 +132,7 @@ class Triton:
             return
         size = request.headers.get(HEADER_SIZE, "")
         try:
-            body = orjson.loads(request.body[: int(size)] if size.isdecimal() else request.body)
+            body = load_json(request.body[: int(size)] if size.isdecimal() else request.body)
             asked = {output["name"] for output in body.get("outputs", ())}
         except (ValueError, TypeError, KeyError, AttributeError):
             return  # Triton says what is wrong with it

@@ -167,7 +167,7 @@ def is_disconnected(connection: socket.socket | None) -> bool:
 def send(answer: Answer, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     """Begin the response to a POST and return its body for WSGI."""
     body = answer.body
-    if answer.headers or not isinstance(body, bytes):
+    if answer.headers or answer.on_sent or not isinstance(body, bytes):
         return to_response(answer, environ)(environ, start_response)
     # Most answers need no more headers. Werkzeug's response would take as long as the rest of this module.
     headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body)))]
@@ -190,7 +190,10 @@ def to_response(answer: Answer, environ: WSGIEnvironment) -> Response:
     """Convert an answer for Flask; a complete body gets its Content-Length."""
     headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        return ReadResponse(answer.body, answer.status, headers, content_type=answer.content_type)
+        read = ReadResponse(answer.body, answer.status, headers, content_type=answer.content_type)
+        if answer.on_sent:
+            read.call_on_close(answer.on_sent)
+        return read
     response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
         response.response = with_final_error(answer.body, request_id(environ))

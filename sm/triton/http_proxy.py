@@ -37,7 +37,7 @@ from sm.errors import (
     UnknownModel,
     UnsupportedType,
 )
-from sm.http.messages import not_json
+from sm.http.messages import load_json, not_json
 from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import read_ahead
@@ -429,7 +429,7 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
         )
         with DECODED.reserve(BYTES_PER_MARK * marks):
             try:
-                request = orjson.loads(text)
+                request = load_json(text)
             except orjson.JSONDecodeError as error:
                 raise not_json(error) from None
             check_tensors(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, mo
 from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata, Tensors
+from sm.client.batches import MAX_BATCH_LENGTH
 from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
 from sm.client.payloads import Parameters, Payload, TextPayload
 from sm.client.results import Classes
@@ -107,6 +108,12 @@ class Padding:
         """Return where a text's own tokens are in a padded row."""
         start = length - count if self.on_left else 0
         return slice(start, start + count)
+
+
+#: Tokens of a text of a pair beyond those that the model reads: the last ones are of a word that is cut off.
+SPARE_TOKENS = 16
+#: Two texts by which is seen whether a tokenizer can join the tokens of two.
+PROBE = ("one two", "three")
 
 
 class TextOptions(TaskFile):
@@ -237,23 +244,83 @@ class TextTask(Task):
         encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
         return encodings
 
+    def prepare(self, payload: Any) -> int:
+        (payload._encoding,) = self.encode([payload])
+        return len(payload._encoding.ids)
+
     def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
-        """Tokenize the texts. Raises :class:`WrongPayload` for one that is longer than the model takes."""
+        """Return the texts' tokens. Raises :class:`WrongPayload` for a text longer than the model takes."""
+        known: list[Any] = [getattr(payload, "_encoding", None) for payload in payloads]
+        if None not in known:
+            return known
         encodings = self.tokenize(payloads)
         for index, (payload, encoding) in enumerate(zip(payloads, encodings, strict=True)):
             # The tokenizer has cut off what overflows where task.json says so.
             if len(encoding.ids) <= self.max_length and not encoding.overflowing:
                 continue
             if not self.truncates(payload):
-                raise self.wrong_text(
-                    f"is longer than the {self.max_length} tokens that the model takes; with truncate it "
-                    "reads the beginning"
-                )
+                raise self.too_long()
             end = getattr(getattr(payload, "parameters", None), "truncation_direction", None) or self.cut_end
             if end != self.cut_end or not encoding.overflowing:
                 text = self.text_of(payload)
                 encodings[index] = self.truncating(end).encode(*([text] if isinstance(text, str) else text))
         return encodings
+
+    def encode_pair(self, first: str, second: str, payload: Any, holder: Any) -> Encoding:
+        """Return the tokens of a pair of texts. Raises :class:`WrongPayload` if they are too many.
+
+        Args:
+            first: The text that pairs share: its tokens are made once.
+            second: The other text.
+            payload: The record, which says what becomes of texts that are too long.
+            holder: Keeps the tokens of the first text.
+        """
+        asked = getattr(getattr(payload, "parameters", None), "truncation_direction", None)
+        end = asked or self.cut_end
+        tokenizer, encoding = self.truncating(end), None
+        if self.joins:
+            if holder._encoding is None:
+                holder._encoding = self.part_of(first, end)
+            encoding = tokenizer.post_process(holder._encoding, self.part_of(second, end))
+        pair: Encoding = encoding or tokenizer.encode(first, second)
+        if pair.overflowing and not self.truncates(payload):
+            raise self.too_long()
+        return pair
+
+    def part_of(self, text: str, end: str) -> Encoding:
+        """Return the tokens of one text of a pair: of a long one those that the model may read, and a few.
+
+        The tokenizer would keep what it cuts off, for each pair again.
+        """
+        encoding: Encoding = self.whole.encode(text, add_special_tokens=False)
+        most = self.max_length + SPARE_TOKENS
+        if len(encoding.ids) <= most:
+            return encoding
+        cut = slice(encoding.offsets[most][0]) if end == "right" else slice(encoding.offsets[-most][0], None)
+        shorter: Encoding = self.whole.encode(text[cut], add_special_tokens=False)
+        return shorter
+
+    @cached_property
+    def whole(self) -> Tokenizer:
+        """The tokenizer without truncation."""
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        tokenizer.no_truncation()
+        return tokenizer
+
+    @cached_property
+    def joins(self) -> bool:
+        """True if the tokens of two texts make those of the pair; not every tokenizer is of that kind."""
+        tokenizer, (first, second) = self.truncating(self.cut_end), PROBE
+        joined = tokenizer.post_process(self.part_of(first, "right"), self.part_of(second, "right"))
+        whole = tokenizer.encode(first, second)
+        return bool((whole.ids, whole.type_ids) == (joined.ids, joined.type_ids))
+
+    def too_long(self) -> WrongPayload:
+        """Return the error for a text with too many tokens."""
+        return self.wrong_text(
+            f"is longer than the {self.max_length} tokens that the model takes; with truncate it reads the "
+            "beginning"
+        )
 
     def wrong_text(self, problem: str) -> WrongPayload:
         """Return the error for a text that the model cannot read."""
@@ -297,6 +364,7 @@ class QueryOptions(Top, Truncation):
         min_length=1,
         description="What texts are to answer: the first of a pair with each. What is too long is cut off.",
     )
+    _encoding: Encoding | None = PrivateAttr(default=None)
 
 
 class ClassifiedText(TaskText):
@@ -325,20 +393,27 @@ class TextClassification(TextTask, Classifier):
     result = Classes()
 
     def text_of(self, payload: Any) -> str | tuple[str, str]:
-        text, pair, query = payload.text, payload.text_pair, payload.parameters.query
-        if query is not None:
-            return query, text
+        text, pair = payload.text, payload.text_pair
         return text if pair is None else (text, pair)
 
-    def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
-        for payload in payloads:
-            query = payload.parameters.query
-            if query is not None and len(query) > self.settings.max_characters:
-                field = "parameters.query"
-                raise WrongPayload(
-                    f"{field}: has over {self.settings.max_characters:,} characters", field=field
-                )
-        return super().tokenize(payloads)
+    def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
+        if all(payload.parameters.query is None for payload in payloads):
+            return super().encode(payloads)
+        return [self.encode_beside(payload) for payload in payloads]
+
+    def encode_beside(self, payload: Any) -> Encoding:
+        """Return the tokens of a text beside its request's query, or of a text without one."""
+        query, most = payload.parameters.query, self.settings.max_characters
+        if payload._encoding is not None or query is None:
+            (encoding,) = super().encode([payload])
+            return encoding
+        if len(query) > most:
+            field = "parameters.query"
+            raise WrongPayload(f"{field}: has over {most:,} characters", field=field)
+        if len(query) + len(payload.text) > most:
+            raise self.wrong_text(f"has over {most:,} characters")
+        # The parameters are those of all texts of the request.
+        return self.encode_pair(query, payload.text, payload, payload.parameters)
 
     def truncates(self, payload: Any) -> bool:
         asked = payload.parameters
@@ -374,13 +449,7 @@ class Candidates(Payload):
         min_length=1, max_length=MAX_CANDIDATES, examples=[["delivery", "payment"]]
     )
     parameters: Hypothesis = Field(default_factory=Hypothesis)
-
-
-class Pair(Payload):
-    """The text and one label's sentence, as the model reads them."""
-
-    text: str
-    sentence: str
+    #: The text's own tokens.
     _encoding: Encoding | None = PrivateAttr(default=None)
 
 
@@ -406,32 +475,33 @@ class ZeroShotClassification(TextTask):
         self.contradiction = contradicted[0] if contradicted else (0 if self.entailment else len(names) - 1)
         return output
 
-    def text_of(self, payload: Any) -> tuple[str, str]:
-        return payload.text, payload.sentence
-
     def inference(self, payload: Any) -> list[dict[str, Any]]:
         """Score a sentence for each label, in one call or as many as the model's batch needs."""
-        pairs = self.pairs(payload)
-        # One after the other: each has the whole text, and the tokenizer keeps what it cuts off.
-        ids, types = zip(*(self.read(pair) for pair in pairs), strict=True)
-        inputs = self.pad(ids, types)
-        outputs = self.triton.infer(self.model, inputs, outputs=[self.output.name], split=True)
-        return self.postprocess(outputs, payload)
+        pairs = [
+            self.encode_pair(payload.text, sentence, payload, payload) for sentence in self.sentences(payload)
+        ]
+        rows = max(1, MAX_BATCH_LENGTH // max(len(pair.ids) for pair in pairs))
+        scores = []
+        for start in range(0, len(pairs), rows):  # other callers' calls go between them
+            part = pairs[start : start + rows]
+            inputs = self.pad([pair.ids for pair in part], [pair.type_ids for pair in part])
+            outputs = self.triton.infer(self.model, inputs, outputs=[self.output.name], split=True)
+            scores.append(outputs[self.output.name].reshape(len(part), -1).copy())
+        return self.postprocess({self.output.name: np.concatenate(scores)}, payload)
 
-    def pairs(self, payload: Candidates) -> Iterator[Pair]:
-        """Yield the text with the sentence of each label. A sentence is made once its length is known."""
+    def sentences(self, payload: Candidates) -> Iterator[str]:
+        """Yield the sentence of each label. It is made once its length is known."""
         hypothesis = payload.parameters.hypothesis
-        places = hypothesis.count("{}")
+        places, most, all_characters = hypothesis.count("{}"), self.settings.max_characters, 0
         for label in payload.labels:
-            characters = len(payload.text) + len(hypothesis) + places * (len(label) - len("{}"))
-            if characters > self.settings.max_characters:
-                raise self.wrong_text(f"has, with a label, over {self.settings.max_characters:,} characters")
-            yield Pair(text=payload.text, sentence=hypothesis.replace("{}", label))
-
-    def read(self, pair: Pair) -> tuple[list[int], list[int]]:
-        """Return a pair's tokens and their types."""
-        (encoding,) = self.encode([pair])
-        return encoding.ids, encoding.type_ids
+            characters = len(hypothesis) + places * (len(label) - len("{}"))
+            all_characters += characters
+            if len(payload.text) + characters > most:
+                raise self.wrong_text(f"has, with a label, over {most:,} characters")
+            if all_characters > most:
+                field = "payload.labels"
+                raise WrongPayload(f"{field}: in their sentences have over {most:,} characters", field=field)
+            yield hypothesis.replace("{}", label)
 
     def takes_batches(self) -> bool:
         return False  # a record is a batch already
@@ -487,6 +557,7 @@ class Sentence(EmbeddingPayload):
     """A text, or the ids of its tokens."""
 
     parameters: EmbeddingOptions = Field(default_factory=EmbeddingOptions)
+    _encoding: Encoding | None = PrivateAttr(default=None)
     _tokens: int = PrivateAttr(default=0)
     #: The first tokens, which are not pooled.
     _skipped: int = PrivateAttr(default=0)
@@ -557,6 +628,12 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
 
     def text_of(self, payload: Sentence) -> str:
         return self.prompt_of(payload) + payload.text
+
+    def prepare(self, payload: Sentence) -> int:
+        if not payload.token_ids:
+            return super().prepare(payload)
+        self.check_ids(payload.token_ids)
+        return len(payload.token_ids)
 
     def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
         with_text = [payload for payload in payloads if not payload.token_ids]

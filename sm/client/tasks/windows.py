@@ -49,8 +49,13 @@ class WindowedTask(TextTask):
     def join(self, windows: Sequence[Any], payload: Any) -> list[dict[str, Any]]:
         """Return the answer of what :meth:`postprocess` returned for each window."""
 
-    def inference(self, payload: Any) -> list[dict[str, Any]]:
+    def prepare(self, payload: Any) -> int:
         self.find_windows(payload)
+        return sum(map(len, payload._windows))
+
+    def inference(self, payload: Any) -> list[dict[str, Any]]:
+        if not payload._windows:
+            self.find_windows(payload)
         answer = super().inference
         return self.join([answer(part) for part in parts_of(payload)], payload)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,8 @@ import pybase64
 from pydantic import Field
 
 from sm.client.embeddings import shorten
-from sm.router.forms.search import EmbeddingsForm, failure_of, read_records
+from sm.client.results import dumps
+from sm.router.forms.search import EmbeddingsForm, InputRecords
 
 
 class EmbeddingsRequest(EmbeddingsForm):
@@ -23,19 +25,20 @@ class EmbeddingsRequest(EmbeddingsForm):
     user: str | None = None
 
     def dispatched(self, client: Any) -> dict[str, object]:  # noqa: ARG002  # the same for all
-        return {"payload": read_records(self.input, "input")}
+        return {"payload": InputRecords(self.input, "input")}
 
-    def write(self, rows: list[Any]) -> dict[str, object]:
-        data = []
-        for index, row in enumerate(rows):
-            if "embedding" not in row:
-                raise failure_of(row)
-            vector = row["embedding"]
-            if self.dimensions:
-                vector = shorten(np.array(vector, np.float32), self.dimensions)
-            if self.encoding_format == "base64":
-                vector = pybase64.b64encode(np.array(vector, "<f4").tobytes()).decode()
-            data.append({"object": "embedding", "index": index, "embedding": vector})
-        tokens = sum(row["tokens"] for row in rows)
+    def vector(self, result: Mapping[str, Any]) -> object:
+        vector = result["embedding"]
+        if self.dimensions:
+            vector = shorten(np.array(vector, np.float32), self.dimensions)
+        if self.encoding_format == "base64":
+            vector = pybase64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+        return vector
+
+    def entry(self, index: int, vector: bytes) -> bytes:
+        return b'{"object":"embedding","index":%d,"embedding":%s}' % (index, vector)
+
+    def frame(self, tokens: int) -> tuple[bytes, bytes]:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return {"object": "list", "data": data, "model": self.model, "usage": usage}
+        end = dumps({"model": self.model, "usage": usage}).removeprefix(b"{")
+        return b'{"object":"list","data":[', b"]," + end

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
 from sm.client.base import Client
+from sm.client.decode_budget import Room
 from sm.client.embeddings import EmbeddingClient
 from sm.client.hugging_face import TextClassification, pipeline_of
-from sm.errors import BadInput, ModelFailed, TriremeError, WrongPayload
+from sm.client.results import dumps
+from sm.client.validation import validate
+from sm.errors import BadInput, ModelFailed, WrongPayload
 from sm.http.messages import parse_json
+
+#: Bytes of memory for a document's place in an answer.
+BYTES_PER_RESULT = 512
 
 
 class SearchRequest(BaseModel):
@@ -41,9 +49,9 @@ class SearchRequest(BaseModel):
     def of(cls, value: object) -> Self:
         """Read a JSON value. Raises :class:`WrongPayload` that names the wrong member."""
         try:
-            return cls.model_validate(value)
+            return validate(cls, value)
         except ValidationError as error:
-            first = error.errors()[0]
+            first = error.errors(include_url=False, include_input=False)[0]
             if not first["loc"]:
                 raise BadInput(f"the body must be a JSON object with {cls.member}") from None
             name, *numbers = first["loc"]
@@ -68,8 +76,12 @@ class SearchRequest(BaseModel):
         """
 
     @abstractmethod
-    def write(self, rows: list[Any]) -> object:
-        """Return the answer. Raises the error of the first record that failed."""
+    def encode(self, result: Any) -> Any:
+        """Return what is kept of a record's result until all have theirs."""
+
+    @abstractmethod
+    def answer(self, rows: Iterator[Any], room: Room) -> bytes:
+        """Return the answer to all records, and take room for it."""
 
     @staticmethod
     def write_error(described: dict[str, object]) -> dict[str, object]:
@@ -90,13 +102,57 @@ class EmbeddingsForm(SearchRequest):
     def is_served_by(client: Client | None) -> bool:
         return isinstance(client, EmbeddingClient)
 
+    def vector(self, result: Mapping[str, Any]) -> object:
+        """Return the vector of a result as the answer has it."""
+        return result["embedding"]
 
-def read_records(value: str | list[Any], field: str) -> list[dict[str, object]]:
-    """Return the records of a text, the ids of its tokens, or a list of either. ``field``: its name."""
-    inputs = [value] if isinstance(value, str) or (value and isinstance(value[0], int)) else value
-    if not inputs:
-        raise WrongPayload(f"{field}: is empty", field=field)
-    return [{"text" if isinstance(each, str) else "token_ids": each} for each in inputs]
+    def encode(self, result: Mapping[str, Any]) -> tuple[bytes, int]:
+        """Return the JSON of a vector, and how many tokens it is of."""
+        return dumps(self.vector(result)), result["tokens"]
+
+    def entry(self, index: int, vector: bytes) -> bytes:  # noqa: ARG002  # the same for all of some forms
+        """Return the JSON of a vector's entry."""
+        return vector
+
+    @abstractmethod
+    def frame(self, tokens: int) -> tuple[bytes, bytes]:
+        """Return what is before and behind the entries of texts of so many tokens."""
+
+    def answer(self, rows: Iterator[tuple[bytes, int]], room: Room) -> bytes:
+        body, all_tokens, count = io.BytesIO(), 0, len(InputRecords(getattr(self, self.member), self.member))
+        body.write(self.frame(0)[0])
+        for index, (vector, tokens) in enumerate(rows):
+            entry = self.entry(index, vector)
+            if not index:  # the vectors of a model are of one size
+                room.grow(count * len(entry))
+            room.grow(body.tell() + len(entry))
+            body.write(b"," * (index > 0) + entry)
+            all_tokens += tokens
+        body.write(self.frame(all_tokens)[1])
+        return body.getvalue()
+
+
+class InputRecords(Sequence[Any]):
+    """The records of a text, the ids of its tokens, or a list of either; ``field``: its name.
+
+    Each is made when it is asked for: all together would take a hundred times the body.
+
+    Raises:
+        WrongPayload: There are none.
+    """
+
+    def __init__(self, value: str | list[Any], field: str) -> None:
+        is_one = isinstance(value, str) or (value and isinstance(value[0], int))
+        self._inputs: Sequence[Any] = [value] if is_one else value
+        if not self._inputs:
+            raise WrongPayload(f"{field}: is empty", field=field)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: Any) -> Any:
+        each = self._inputs[index]
+        return {"text" if isinstance(each, str) else "token_ids": each}
 
 
 def read_document(document: object) -> object:
@@ -129,22 +185,27 @@ class RankingForm(SearchRequest):
             "parameters": {"query": self.query, **self.parameters()},
         }
 
+    def encode(self, result: Any) -> float:
+        return float(result[0]["score"])
+
+    @abstractmethod
+    def write(self, rows: list[float]) -> object:
+        """Return the answer to documents with these scores. Raises :class:`ModelFailed`."""
+
+    def answer(self, rows: Iterator[float], room: Room) -> bytes:
+        scores = [*rows]
+        room.grow(BYTES_PER_RESULT * len(scores))
+        return dumps(self.write(scores))
+
     def ranked(self, rows: Sequence[Any], most: int | None) -> list[tuple[int, float]]:
         """Return the place and score of the best documents; of equal scores the first document wins."""
         scores = [self._score(row, index) for index, row in enumerate(rows)]
         best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
         return [(index, scores[index]) for index in best]
 
-    def _score(self, row: Any, index: int) -> float:
-        """Return the score of a document.
-
-        Raises:
-            TriremeError: Its record failed, or its score is not a number, which JSON does not have.
-        """
-        if isinstance(row, dict):
-            raise failure_of(row)
-        score: float | None = row[0]["score"]
-        if score is None:
+    def _score(self, score: float, index: int) -> float:
+        """Return the score of a document. Raises :class:`ModelFailed` if JSON has no such number."""
+        if not math.isfinite(score):
             raise ModelFailed(f"{self.member}[{index}]: the model's score is not a number")
         return score
 
@@ -152,15 +213,3 @@ class RankingForm(SearchRequest):
 def relevance(raw_scores: bool) -> dict[str, object]:
     """Return the parameters for scores of a server that applies a sigmoid unless asked for raw scores."""
     return {"function_to_apply": "none" if raw_scores else "sigmoid"}
-
-
-def failure_of(row: Mapping[str, Any]) -> TriremeError:
-    """Return the error that the entry of a failed record stands for."""
-    kinds = [TriremeError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    kind = next((kind for kind in kinds if kind.code == row["code"]), TriremeError)
-    details = {name: value for name, value in row.items() if name not in ("error", "code")}
-    error = TriremeError(row["error"], **details)
-    error.status, error.code, error.retry_after = kind.status, row["code"], kind.retry_after
-    return error

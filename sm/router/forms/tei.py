@@ -15,10 +15,9 @@ from sm.client.embeddings import shorten
 from sm.client.tasks.task_file import unit_vector
 from sm.router.forms.search import (
     EmbeddingsForm,
+    InputRecords,
     RankingForm,
     SearchRequest,
-    failure_of,
-    read_records,
     relevance,
 )
 
@@ -68,18 +67,16 @@ class TeiEmbeddings(TeiForm, EmbeddingsForm):
         parameters = {name: value for name, value in asked.items() if name in known}
         if self.prompt_name is not None:
             parameters["prompt_name"] = self.prompt_name
-        return {"payload": read_records(self.inputs, "inputs"), "parameters": parameters}
+        return {"payload": InputRecords(self.inputs, "inputs"), "parameters": parameters}
 
-    def write(self, rows: list[Any]) -> list[Any]:
-        vectors = []
-        for row in rows:
-            if "embedding" not in row:
-                raise failure_of(row)
-            vector = np.array(row["embedding"], np.float32)
-            if self.dimensions:
-                vector = shorten(vector, self.dimensions)
-            vectors.append(unit_vector(vector) if self.normalize else vector)
-        return vectors
+    def vector(self, result: Mapping[str, Any]) -> object:
+        vector = np.array(result["embedding"], np.float32)
+        if self.dimensions:
+            vector = shorten(vector, self.dimensions)
+        return unit_vector(vector) if self.normalize else vector
+
+    def frame(self, tokens: int) -> tuple[bytes, bytes]:  # noqa: ARG002  # its answer does not say
+        return b"[", b"]"
 
 
 class TeiRerank(TeiForm, RankingForm):

@@ -293,3 +293,33 @@ def test_a_model_that_takes_one_record_at_a_time_gets_no_batches(
         preprocess = postprocess = preprocess_batch = TensorClient.inference  # type: ignore[assignment]
 
     assert Stacking(Serving(), Path(), Path()).takes_batches() is together
+
+
+class Lengths(Shouter):
+    """A record is as long as its text says."""
+
+    def prepare(self, payload: TextPayload) -> int:
+        return int(payload.text.split()[-1]) if payload.text[-1].isdigit() else 0
+
+
+def prepared(client: Shouter, text: str) -> TextPayload:
+    payload = TextPayload(text=text)
+    payload.__dict__["_length"] = client.prepare(payload)
+    return payload
+
+
+def test_long_records_make_small_batches_and_short_ones_do_not_wait_for_them() -> None:
+    client = Lengths(None, Path(), Path())  # type: ignore[arg-type]
+    client.name = "lengths"
+    client.setup()
+    batches = Batches(client)
+    attack, neighbour = (Invocation(time.monotonic() + SECONDS) for _ in range(2))
+    long = [prepared(client, f"{number} of 2000") for number in range(6)]
+    held = [prepared(client, "hold 2000"), prepared(client, "hold 2000")]
+    with ThreadPoolExecutor(2) as pool:
+        answers = pool.submit(batches.answer, [*held, *long], attack)
+        wait_until(lambda: bool(client.together))
+        assert batches.answer([prepared(client, "short 9")], neighbour) == ["SHORT 9"]
+        client.released.set()
+        assert len(answers.result()) == 8
+    assert max(map(len, client.together)) == 2

@@ -14,7 +14,7 @@ from PIL import Image
 
 from sm.client import decode_budget, images
 from sm.client.decode_budget import DecodeBudget, limit_per_worker
-from sm.errors import BadInput, CallerGone, Overloaded
+from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.hardware import memory_limit
 from sm.invocation import Invocation, running
 from sm.metrics import DECODED_BYTES
@@ -175,3 +175,20 @@ def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudge
     for model in ("other", "one"):  # one that held some would leave a share free for others
         with request_for(model), budget.reserve(20 * MIB):
             pass
+
+
+def test_an_answer_counts_while_it_grows_and_until_it_is_sent_or_dropped(budget: DecodeBudget) -> None:
+    room = budget.room()
+    room.grow(1000)
+    assert used_bytes(budget) == 0  # small ones do not count
+    for size in (3 * MIB, 2 * MIB, 5 * MIB):
+        room.grow(size)
+    assert used_bytes(budget) == 5 * MIB
+    with pytest.raises(TooLarge):
+        room.grow(20 * MIB)
+    room.close()
+    assert used_bytes(budget) == 0
+    dropped = budget.room()
+    dropped.grow(4 * MIB)
+    del dropped
+    assert used_bytes(budget) == 0

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sm.client.base import Client
+from sm.client.decode_budget import DECODED
 from sm.client.payloads import write_npy
 from sm.errors import BadInput, TriremeError, UnknownModel, WrongPayload
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
@@ -24,7 +25,7 @@ from sm.router.answers import dumps
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
 from sm.router.openai_routes import FORMS, clients_for, find_client, read_form
-from sm.router.request_types import DispatchRequest, Message
+from sm.router.request_types import DispatchRequest, Form, Message
 from tests.support.onnx_graphs import write_graph
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model
@@ -59,9 +60,13 @@ def ask(client: Client, path: str, **members: Any) -> Any:
     with flask.Flask("forms").app_context():
         form = read_form(path, dumps(members))
     find_client(models_of({client.name: client}), form)
-    request = classified(client, form.dispatched(client))
-    rows = [run_record(request, Invocation(math.inf), number) for number in range(len(request.records))]
-    return json.loads(dumps(form.write(json.loads(dumps(rows)))))
+    read = Form(form.dispatched(client), form.encode, form.answer)
+    request = Classifier(models_of({client.name: client})).parse(
+        Message(b"", {}, {}, "id", client.name, form=read)
+    )
+    assert isinstance(request, DispatchRequest)
+    results = (run_record(request, Invocation(math.inf), number) for number in range(len(request.records)))
+    return json.loads(form.answer(map(form.encode, results), DECODED.room()))
 
 
 BODY: dict[str, Any] = {"query": QUERY, "documents": [*DOCUMENTS]}

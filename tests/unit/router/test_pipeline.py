@@ -18,7 +18,7 @@ from sm.client import Client, TextPayload
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
-from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel
+from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel, WrongPayload
 from sm.http.messages import EVENTS, JSON, JSON_LINES, Answer
 from sm.invocation import UNKNOWN, current
 from sm.model_processes.answer_guard import AnswerGuard
@@ -237,3 +237,31 @@ def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> No
     open_from("192.0.2.2")
     assert sessions._connection is not None
     sessions._connection.close()
+
+
+WRONG = {"wrong": 1}
+
+
+@pytest.mark.parametrize(
+    ("payload", "first"),
+    [
+        ([WRONG] * 999, WrongPayload),
+        ([3] * 999, WrongPayload),
+        ([{"text": 1}] * 999, WrongPayload),
+        ([*[WRONG, 3, {"text": 1}] * 20, {"text": "a"}], None),
+        ([*[WRONG] * 80, "a"], None),
+    ],
+)
+def test_a_list_of_wrong_records_is_refused_and_one_with_a_right_record_is_not(
+    steps: Steps, payload: list[object], first: type[Exception] | None
+) -> None:
+    if first is not None:
+        # More than the limit of records of the pipeline of these tests.
+        steps.pipeline = replace(
+            steps.pipeline, classifier=replace(steps.pipeline.classifier, max_records=None)
+        )
+        with pytest.raises(first):
+            steps.answer(request_of("upper", payload))
+        assert steps.clients["upper"].runs == 0
+    else:
+        assert steps.answer(request_of("upper", payload))[0][0][-1] == "A"  # type: ignore[index]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sm.client.base import Client
+from sm.client.decode_budget import DECODED
 from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
@@ -41,7 +42,7 @@ def load(folder: Path) -> Client:
     return load_task(folder, **json.loads((folder / "task.json").read_text()))
 
 
-def classified(client: Client, body: dict[str, Any]) -> DispatchRequest:
+def classified(client: Client, body: Any) -> DispatchRequest:
     message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", client.name)
     request = Classifier(models_of({client.name: client})).parse(message)
     assert isinstance(request, DispatchRequest)
@@ -56,8 +57,8 @@ def ask(client: Client, **members: Any) -> dict[str, Any]:
     """Rank documents, by the one way of records."""
     asked = RerankRequest.read(dumps({"model": client.name, "query": QUERY, **members}))
     request = classified(client, asked.dispatched(client))
-    rows = json.loads(dumps([run(request, number) for number in range(len(request.records))]))
-    answer: dict[str, Any] = json.loads(dumps(asked.write(rows)))
+    rows = (asked.encode(run(request, number)) for number in range(len(request.records)))
+    answer: dict[str, Any] = json.loads(asked.answer(rows, DECODED.room()))
     return answer
 
 
@@ -178,9 +179,9 @@ def test_a_query_or_document_with_too_many_characters_is_named(client: Client) -
 
 def test_a_score_that_is_no_number_is_an_error_of_the_model() -> None:
     asked = RerankRequest.read(dumps(BODY))
-    rows = json.loads(dumps([[{"label": "relevant", "score": float("nan")}]]))
+    row = asked.encode([{"label": "relevant", "score": float("nan")}])
     with pytest.raises(ModelFailed):
-        asked.write(rows)
+        asked.answer(iter([row]), DECODED.room())
 
 
 def test_only_a_classifier_of_one_label_ranks(tmp_path: Path, client: Client) -> None:
