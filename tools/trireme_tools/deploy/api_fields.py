@@ -93,6 +93,15 @@ def apply(call: str, arguments: Mapping[str, Any], assignments: Sequence[Assignm
     return changed
 
 
+def can_check() -> bool:
+    """True if botocore is here, whose model has the limits. A template is written without it."""
+    try:
+        import botocore  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def check(call: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`CommandError` if botocore or SageMaker would refuse the call's arguments."""
     from botocore.validate import ParamValidator

@@ -165,10 +165,9 @@ class Plan:
         model, configuration = self.model(), self.configuration()
         if not self.role:  # a template creates it
             del model["ExecutionRoleArn"]
-            api_fields.check_values(api_fields.MODEL, model)
-        else:
-            api_fields.check(api_fields.MODEL, model)
-        api_fields.check(api_fields.CONFIGURATION, configuration)
+        if api_fields.can_check():
+            (api_fields.check if self.role else api_fields.check_values)(api_fields.MODEL, model)
+            api_fields.check(api_fields.CONFIGURATION, configuration)
         exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
 
     @property
