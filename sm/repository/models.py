@@ -61,9 +61,8 @@ OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
 WARM_UP, FIRST_STATE = "warmup", "initial_state"
 #: Backends whose models are not run by Triton's python backend. Any other may be written in Python.
 NATIVE = {*FILES, *PLATFORMS.values(), "identity", "repeat", "square", "fil"} - {"python", "vllm"}
-#: What a shell takes for more than a letter. Triton 2.51 starts the process of a Python model by a shell, and
-#: names of the model are part of the command. Triton 2.71 starts it without, and refuses these names too, but
-#: for white space.
+#: Characters that no name of a Python model may have: such a name has no model, or worse, on Triton 2.51, and
+#: Triton 2.71 refuses all but white space.
 NOT_A_LETTER = re.compile(r"""[\0-\x20\x7f;|&$`<>()\[\]{}\\"'*?~#!]""")
 #: Bytes. Real configurations have a few kilobytes, and the text parser takes seconds for a megabyte.
 MAX_CONFIG_BYTES = 2**20
@@ -168,7 +167,7 @@ class Model:
 
     @property
     def names_in_command(self) -> Iterator[tuple[str, str]]:
-        """Yield what Triton 2.51 puts into a shell's command for a Python model, without the model's name.
+        """Yield what Triton 2.51 starts a Python model's process with, without the model's name.
 
         Each is its place in the configuration, and the text.
         """

@@ -81,8 +81,8 @@ def for_triton(
 ) -> Path:
     """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
 
-    The box can touch the folders, so that Triton loads a model again. And the path is one that the shell does
-    not split: Triton 2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
+    The box can touch the folders, so that Triton loads a model again. And the path has
+    no space, with which Triton 2.51 starts no Python model.
 
     Args:
         machine: Without a GPU, models whose configuration asks for one run on the CPU. Those that must not

@@ -222,8 +222,8 @@ def name_problems(model: Model) -> Iterator[Problem]:
     fault = models.fault_of_name(model.name) if model.may_be_python else ""
     if fault:
         yield Problem(
-            f"The folder of the Python model {model.folder} has {fault}, which Triton refuses or gives to a "
-            "shell: give it a name of letters, digits and any of . _ - @ + = % , :",
+            f"The folder of the Python model {model.folder} has {fault}, which not every Triton takes: "
+            "give it a name of letters, digits and any of . _ - @ + = % , :",
             hangs=True,
         )
 
@@ -232,7 +232,7 @@ def _names_in_command(model: Model) -> Iterator[Problem]:
     for place, name in model.names_in_command:
         if fault := models.fault_of_name(name):
             yield Problem(
-                f"{model.folder / CONFIG}: {place} has {fault}, which Triton refuses or gives to a shell: "
+                f"{model.folder / CONFIG}: {place} has {fault}, which not every Triton takes: "
                 "take that character out.",
                 hangs=True,
             )

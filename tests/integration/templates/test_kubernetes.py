@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from sm.settings import HERE
-from tests.support.helm_runner import documents_of, fetch_helm, render_chart
+from tests.support.helm_runner import documents_of, fetch_helm, read_yaml, render_chart, try_values
 from tests.support.sm_command import RunSm
 from tests.support.snapshots import changes, check_snapshot
 
@@ -244,6 +245,144 @@ def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Pa
     assert documents_by_kind(helm, folder, values) == expected
     all_off = {"disruptionBudget": False, "serviceMonitor": False, "networkPolicy": {"enabled": False}}
     assert documents_by_kind(helm, folder, all_off).keys() == {"Deployment", "Service"}
+
+
+#: Without quotation marks YAML makes a number, a boolean or nothing of each; Go does so with more than PyYAML.
+WORDS = (
+    *("16777216", "2", "1e3", "1.5e3", "0o17", "010", "089", "0x1F", "0b11", "1.10", "1_000", "+5", "-5"),
+    *(".5", "20260101", "20260101123456789", "true", "yes", "No", "on", "y", "Y", "n", "null", "~"),
+)
+#: These are texts without quotation marks too.
+PLAIN_TEXTS = ("2026-01-01", "12:30", "1.10.0", "500m", "a")
+#: Where a values file has a text, a whole number, and yes or no.
+TEXTS = (
+    *("env: {X: V}", "annotations: {a/b: V}", "image: V", "serviceAccount: V", "sharedMemory: V"),
+    *("models: {claim: V}", "models: {claim: a, folder: V}", "cache: {claim: V}"),
+    *("resources: {requests: {cpu: V}}", "resources: {limits: {memory: V}}"),
+    "resources: {limits: {nvidia.com/gpu: V}}",
+)
+NUMBERS = (
+    *("replicas: V", "port: V", "stickySessionSeconds: V", "startupSeconds: V", "preStopSeconds: V"),
+    *("drainSeconds: V", "networkPolicy: {callsOut: true, ports: [V]}"),
+    *(f"autoscaling: {{enabled: true, {name}: V}}" for name in ("min", "max", "inFlight", "cpu")),
+)
+FLAGS = (
+    *("disruptionBudget: V", "serviceMonitor: V", "autoscaling: {enabled: V}"),
+    *("networkPolicy: {enabled: V}", "networkPolicy: {callsOut: V}"),
+)
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict | list):
+        members = value.values() if isinstance(value, dict) else value
+        return [leaf for member in members for leaf in leaves(member)]
+    return [value]
+
+
+@pytest.mark.exhaustive
+def test_helm_renders_each_value_as_it_is_written_or_refuses_it(helm: Path) -> None:
+    """Helm reads a number as a float, and wrote 1.6777216e+07 for 16777216."""
+
+    def rendered(files: Any) -> list[Any]:
+        documents = documents_of(files)
+        assert len(documents) >= 3
+        return leaves(documents)
+
+    def answers(places: Iterable[str], words: Iterable[str]) -> list[tuple[str, str, Any]]:
+        given = [(place, word) for place in places for word in words]
+        tried = try_values(
+            helm, HERE / "deploy" / "helm", [place.replace("V", word) for place, word in given]
+        )
+        return [(*each, answer) for each, answer in zip(given, tried, strict=True)]
+
+    resource_or_not = ("null", "~")
+    for place, word, answer in answers(TEXTS, WORDS):
+        # Nothing takes a default away, of a resource or a claim, as everywhere in Helm.
+        may_be_empty = word in resource_or_not and place.startswith(("resources", "models", "cache"))
+        assert may_be_empty or isinstance(answer, str), (place, word)
+    for place, word, answer in answers(TEXTS, [f"'{word}'" for word in WORDS] + list(PLAIN_TEXTS)):
+        assert word.strip("'") in rendered(answer), (place, word, answer)
+    whole = {"3": 3, "3.0": 3, "0x1F": 31, "1e1": 10}
+    for place, word, answer in answers(NUMBERS, whole):
+        found = rendered(answer)
+        # Of the seconds until a start is over, a fifth; of those of the end, the sum.
+        number = -(-whole[word] // 5) if "startup" in place else whole[word]
+        assert number in found or str(number) in found, (place, word)
+        assert not any(isinstance(leaf, float) for leaf in found), (place, word)
+    wrong = ("1.5", "'3'", "true", "yes", "null", "-1", "16777216", "1e30", "a", "2026-01-01")
+    for place, word, answer in answers(NUMBERS, wrong):
+        assert isinstance(answer, str), (place, word)
+    for place, word, answer in answers(FLAGS, ("1", "0", "'true'", "null", "a")):
+        assert isinstance(answer, str), (place, word)
+    for place, word, answer in answers(FLAGS, ("true", "yes", "off")):
+        assert not isinstance(answer, str), (place, word, answer)
+    more = [
+        "nodeSelector: {a: b}",
+        "tolerations: []",
+        "args: [1]",
+        "labels: {a: 1}",
+        "env: {NO: a}",
+        "models:",
+    ]
+    for text, answer in zip(more, try_values(helm, HERE / "deploy" / "helm", more), strict=True):
+        assert isinstance(answer, str), text
+    commented_out = ["env:", "annotations:", "resources: {limits: }"]
+    for text, answer in zip(
+        commented_out, try_values(helm, HERE / "deploy" / "helm", commented_out), strict=True
+    ):
+        assert not isinstance(answer, str), (text, answer)
+
+
+def given_words() -> tuple[dict[str, str], str]:
+    """Variables whose values are all words, and the options that set them and a tag."""
+    variables = {f"X{number}": word for number, word in enumerate((*WORDS, *PLAIN_TEXTS))}
+    options = " ".join(f"--env {name}={word}" for name, word in variables.items())
+    return variables, f"{options} --tags team=1e3"
+
+
+@pytest.mark.parametrize("format_", ["kubernetes", "kserve", "helm", "cloudformation", "terraform"])
+def test_a_variable_stays_a_text_in_every_format(sm: RunSm, tmp_path: Path, format_: str) -> None:
+    variables, options = given_words()
+    out = f"--out {tmp_path / 'chart'}" if format_ == "helm" else ""
+    role = "--role arn:aws:iam::123456789012:role/r --model-data s3://models/a.tar.gz"
+    printed = print_template(
+        sm, format_, options, out, "" if format_ in ("kubernetes", "kserve", "helm") else role
+    )
+    if format_ == "helm":
+        printed = (tmp_path / "chart" / "values.yaml").read_text()
+    if format_ in ("cloudformation", "terraform"):
+        assert [leaf for leaf in leaves(json.loads(printed)) if leaf in variables.values()] != []
+        texts = [leaf for leaf in leaves(json.loads(printed)) if isinstance(leaf, str)]
+        assert {*variables.values()} <= {*texts}
+        return
+    for text in ("1e3", "1.5e3", "0o17", "089", "y", "Y", "n", "16777216", "yes", "null"):
+        assert f": '{text}'\n" in printed, text
+    assert {*variables.values()} <= {*leaves([*yaml.safe_load_all(printed)])}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("format_", ["kubernetes", "kserve", "helm"])
+def test_kubectl_and_helm_read_the_variables_that_were_given(
+    sm: RunSm, helm: Path, tmp_path: Path, format_: str
+) -> None:
+    variables, options = given_words()
+    printed = print_template(sm, format_, options, f"--out {tmp_path / 'chart'}" if format_ == "helm" else "")
+    if format_ == "helm":
+        (values,) = read_yaml(helm, [(tmp_path / "chart" / "values.yaml").read_text()])
+        assert values["env"] == variables
+        assert values["annotations"] == {"team": "1e3"}
+        (answer,) = try_values(helm, tmp_path / "chart", ["{}"])
+        printed = "---\n".join(
+            text for path, text in answer["files"].items() if path.endswith("deployment.yaml")
+        )
+    documents = read_yaml(helm, [text for text in printed.split("---\n") if "kind: " in text])
+    (containers,) = [
+        each["spec"].get("template", each)["spec"]["containers"]
+        for each in documents
+        if each["kind"] in ("Deployment", "ServingRuntime")
+    ]
+    found = {each["name"]: each["value"] for each in containers[0]["env"]}
+    assert {name: found.get(name) for name in variables} == variables
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""No name that a shell would read as a command reaches Triton's python backend."""
+"""A Python model's names have only characters that every Triton takes."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ QUIRKS = (
         "sm.server.supervisor.process_manager",
         "unit/server/supervisor/test_process_manager.py",
     ),
-    ("the shell splits a repository's path that has spaces", "sm.repository.overlay", "integration/box/test_start.py"),
-    ("parts of a configuration are a shell's words", "sm.repository.models", "unit/repository/test_names.py"),
+    ("no Python model starts in a repository whose path has spaces", "sm.repository.overlay", "integration/box/test_start.py"),
+    ("some names start no Python model", "sm.repository.models", "unit/repository/test_names.py"),
     ("a Python model's process ignores PYTHONPATH", "sm.triton.borrowed_packages", "unit/triton/test_borrowed_packages.py"),
 )  # fmt: skip
 

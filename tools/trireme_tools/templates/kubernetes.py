@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,29 @@ CALLS_OUT = ("TRIREME_CAPTURE", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
 #: Settings that lead to another S3 or hub, whose port may be any.
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_ENDPOINT")
+
+
+#: Texts that kubectl and Helm read as a number, or as yes and no, and PyYAML as a text: 1e3, 089, 0o17, y.
+AMBIGUOUS = re.compile(r"[-+.0-9][0-9a-fA-FxXoO_.+-]*|[yYnN]")
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes YAML whose texts are texts for every reader."""
+
+
+def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    style = "'" if AMBIGUOUS.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(documents: Iterable[Any], explicit_start: bool = False) -> str:
+    """Return the documents as YAML."""
+    return yaml.dump_all(
+        documents, Dumper=Dumper, sort_keys=False, allow_unicode=True, explicit_start=explicit_start
+    )
 
 
 def template(stack: Stack) -> list[Document]:
@@ -327,7 +350,7 @@ def fill(text: str, values: dict[str, Any]) -> Iterator[str]:
         if is_member and name.isalpha():
             is_replaced = name in values
             if is_replaced:
-                yield yaml.safe_dump({name: values[name]}, sort_keys=False, allow_unicode=True).rstrip()
+                yield to_yaml([{name: values[name]}]).rstrip()
         if not (is_replaced and line.strip() and not line.startswith("#")):
             yield line
 

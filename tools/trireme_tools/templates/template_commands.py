@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
@@ -138,7 +136,7 @@ def template(options: argparse.Namespace) -> int:
     elif write := KUBERNETES_WRITERS.get(options.format):
         documents = write(stack)
         sys.stdout.write(kubernetes.comment(stack))
-        yaml.safe_dump_all(documents, sys.stdout, explicit_start=True, sort_keys=False, allow_unicode=True)
+        sys.stdout.write(kubernetes.to_yaml(documents, explicit_start=True))
     else:
         show(WRITERS[options.format](stack))
     return 0
