@@ -304,8 +304,7 @@ def _result(future: Any, seconds: float) -> Any:
 def _answers(call: Any) -> Generator[Any, None, None]:
     """Yield a stream's answers. An error among them is raised only when Triton has ended the stream.
 
-    Triton 2.51 never finishes a stream that is cancelled right after its error. The box does not ask it for a
-    stream's status code either (docs/inside/known-holes.md).
+    Otherwise a stream of Triton 2.51 may never finish. Errors in a stream have no code.
     """
     error: Failed | None = None
     for answer in call:
