@@ -78,7 +78,7 @@ class Account:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
 
 
-def is_given_up() -> bool:
+def is_root_of_image() -> bool:
     """True if this process is root in the project's image."""
     return IS_IMAGE and os.geteuid() == 0
 

@@ -49,7 +49,7 @@ from sm.server.supervisor.nginx import (
 )
 from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
-from sm.server.supervisor.root_rights import Account, is_given_up
+from sm.server.supervisor.root_rights import Account, is_root_of_image
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import server, shared_memory_cleanup
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = Settings.read(os.environ)
         text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
-        if is_given_up():
+        if is_root_of_image():
             give_up_root(Log(formatter, selector))
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
