@@ -17,6 +17,7 @@ from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
 from sm.server.checkpoint import texts
+from sm.server.checkpoint.detectors import detector
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.generation_config import generation
 from sm.server.checkpoint.pictures import picture_steps
@@ -80,6 +81,13 @@ class ModelSource:
     def describe(self, options: Mapping[str, Any]) -> None:
         """Set the options of ``task.json``."""
         self.files["task.json"] = _json({"task": self.task, **options})
+
+    def read_detector(self) -> dict[str, Any]:
+        """Return the options that a detector's graph names; its labels are written if no file has them."""
+        options, labels = detector(Path(self.graph))
+        if labels:
+            self.files.setdefault("labels.txt", labels)
+        return options
 
     def write_files(self, folder: Path) -> None:
         """Write the files into a model's folder."""
@@ -180,6 +188,8 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
             found.files |= arrays
         if task == TEXT_TO_TEXT:
             options |= generation(folder, config, asked)
+    if task == "object-detection" and isinstance(found.graph, Path):
+        options |= found.read_detector()
     if task in CLASSIFICATIONS:
         options |= _activation(config)
     if task == "text-classification":

@@ -19,7 +19,7 @@ from sm.client.picture_steps import read_for
 from sm.client.results import Boxes
 from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels, read_lines
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
-from sm.errors import StartError
+from sm.errors import ClientFailed, StartError
 
 log = logging.getLogger(__name__)
 
@@ -177,10 +177,20 @@ def detect_objects(rows: Floats, confidence: float, iou: float) -> Objects:
     return objects[np.array(stay[:MAX_OBJECTS], np.intp)]
 
 
-def read_objects(rows: Floats, confidence: float) -> Objects:
-    """Read the rows [n, 6] (x1, y1, x2, y2, score, class) of a model that suppresses boxes itself."""
+def read_objects(rows: Floats, confidence: float, has_corners: bool = True) -> Objects:
+    """Read the rows [n, 6] (box, score, class) of a model that chooses its boxes itself.
+
+    A box is its corners (x1, y1, x2, y2), or its centre x and y, width and height.
+    """
     rows = rows[rows[:, 4] > confidence]
-    return Objects(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.intp))
+    boxes = rows[:, :4] if has_corners else to_corners(rows[:, :4])
+    return Objects(boxes, rows[:, 4], rows[:, 5].astype(np.intp))
+
+
+def to_corners(boxes: Floats) -> Floats:
+    """Turn centre x and y, width and height [n, 4] into corners (x1, y1, x2, y2)."""
+    centre, half = boxes[:, :2], boxes[:, 2:4] / 2
+    return np.concatenate([centre - half, centre + half], axis=1)
 
 
 def select_candidates(rows: Floats, confidence: float) -> Objects:
@@ -191,9 +201,7 @@ def select_candidates(rows: Floats, confidence: float) -> Objects:
     classes = rows[:, 5:].argmax(axis=1)
     scores = rows[:, 4] * np.take_along_axis(rows, classes[:, None] + 5, axis=1)[:, 0]
     selected = scores > confidence
-    centre, half = rows[selected, :2], rows[selected, 2:4] / 2
-    boxes = np.concatenate([centre - half, centre + half], axis=1)
-    return Objects(boxes, scores[selected], classes[selected])
+    return Objects(to_corners(rows[selected, :4]), scores[selected], classes[selected])
 
 
 #: Ultralytics' names for the output of rows.
@@ -207,6 +215,10 @@ MASK_TYPES: dict[str, type[np.generic]] = {"BOOL": np.bool_, "FP32": np.float32,
 BOX_NUMBERS = 4
 #: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
 OBJECT_NUMBERS = 6
+#: By how much a score may be above 1: a sigmoid in half precision may round.
+SLACK = 1e-3
+#: How many times as large as the input a box may be that goes beyond its edges.
+MAX_SHARE = 4
 #: Boxes of a place in a YOLO with anchors.
 ANCHORS = 3
 #: Pixels between two boxes of each level: the usual YOLOs, those for 1,280 pixels, for small objects, and
@@ -214,14 +226,43 @@ ANCHORS = 3
 LEVELS = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32), (4,))
 
 
+HeadName = Literal["v5", "v8", "nms", "rtdetr", "rtdetr_classes"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the numbers of a row are, from its first to those of its classes."""
+
+    #: How many numbers there are before those of the classes, or in all if ``is_final``.
+    count: int
+    #: True if the graph has chosen the boxes: score and class are columns.
+    is_final: bool = False
+    #: True for corners (x1, y1, x2, y2), False for centre x and y, width and height.
+    has_corners: bool = False
+    #: True for shares of the sides of the picture, which is stretched; False for the input's pixels.
+    has_shares: bool = False
+
+
+#: YOLOv5 has an objectness; RT-DETR's are those of Ultralytics 8.4 and of the versions before it.
+HEADS: dict[HeadName, Columns] = {
+    "v5": Columns(BOX_NUMBERS + 1),
+    "v8": Columns(BOX_NUMBERS),
+    "nms": Columns(OBJECT_NUMBERS, is_final=True, has_corners=True),
+    "rtdetr": Columns(OBJECT_NUMBERS, is_final=True, has_shares=True),
+    "rtdetr_classes": Columns(BOX_NUMBERS, has_shares=True),
+}
+
+
 class Head(TaskFile):
     """What the rows of the output are; ``auto`` reads it from the labels, the rows and the columns.
 
-    ``v5``: [n, 5 + classes] with an objectness. ``v8``, also of later YOLOs: [4 + classes, n]. ``nms``:
-    [n, 6], suppressed in the graph. Both dimensions may be the other way round.
+    ``v5``: [n, 5 + classes] with an objectness. ``v8``, also of later YOLOs: [4 + classes, n].
+    ``nms``: [n, 6], suppressed in the graph. ``rtdetr`` and ``rtdetr_classes``: [n, 6] and
+    [n, 4 + classes], with boxes as shares. Both dimensions may be the other way round. An export of
+    Ultralytics says its head itself.
     """
 
-    head: Literal["auto", "v5", "v8", "nms"] = "auto"
+    head: Literal["auto"] | HeadName = "auto"
     extra: int | None = Field(
         default=None,
         ge=0,
@@ -234,14 +275,13 @@ class Head(TaskFile):
 class Layout:
     """How an output of YOLO is read."""
 
-    head: Literal["v5", "v8", "nms"]
+    head: HeadName
     #: True for [n, numbers of a row], False for the other way round.
     has_rows: bool
 
     @property
-    def before_classes(self) -> int:
-        """Numbers of a row before those of its classes."""
-        return {"v5": BOX_NUMBERS + 1, "v8": BOX_NUMBERS, "nms": OBJECT_NUMBERS}[self.head]
+    def columns(self) -> Columns:
+        return HEADS[self.head]
 
     def sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return how many boxes there are, and the numbers of each; -1: any number."""
@@ -250,9 +290,9 @@ class Layout:
     def fits(self, shape: tuple[int, ...], labels: int, extra: int) -> bool:
         """True if an output may be read so; see :func:`find_layout`."""
         boxes, numbers = self.sides(shape)
-        if self.head == "nms":
-            return numbers == OBJECT_NUMBERS + extra
-        classes = numbers - self.before_classes - extra
+        classes = numbers - self.columns.count - extra
+        if self.columns.is_final:
+            return classes == 0
         if labels:
             return classes == labels
         # Without labels there are more boxes than numbers of one; [-1, 85] is the older head's.
@@ -280,22 +320,31 @@ def find_layout(shape: tuple[int, ...], labels: int, extra: int, image: tuple[in
     layouts: list[Layout] = [*USUAL, *(TURNED[:1] if labels else ())]
     fitting: list[Layout] = [each for each in layouts if each.fits(shape, labels, extra)]
     raw = box_counts(*image)
-    if len(fitting) > 1 and raw:
+    if raw:
         # As many boxes as the input has places, or fewer: the graph has suppressed the rest.
-        fitting = [each for each in fitting if (each.sides(shape)[0] in raw) is (each.head != "nms")]
+        by_count = [
+            each
+            for each in fitting
+            if each.sides(shape)[0] < 0 or (each.sides(shape)[0] in raw) is not each.columns.is_final
+        ]
+        fitting = (
+            by_count if len(fitting) > 1 else [each for each in fitting if each.columns.is_final] or by_count
+        )
     if len(fitting) == 1:
         return fitting[0]
     names = f"{labels} labels" if labels else "no labels"
     problem = "may be read in several ways" if fitting else "is not one of YOLO's rows"
     raise UnsuitableModel(
-        f"the output {list(shape)} with {names} {problem}: write its head, v5, v8 or nms, into task.json, "
-        "and as extra the numbers of a row behind its classes, such as keypoints."
+        f"the output {list(shape)} with {names} {problem}: write its head ({', '.join(HEADS)}) into "
+        "task.json, and as extra the numbers of a row behind its classes, such as keypoints. Turned boxes "
+        "are not read."
     )
 
 
 def turn(head: str, shape: tuple[int, ...], labels: int, extra: int) -> Layout:
     """Find which dimension of an output is that of the boxes, if its head is known."""
-    layouts = [each for each in (*USUAL, *TURNED) if each.head == head]
+    own = [Layout(name, has_rows) for name in HEADS if name == head for has_rows in (True, False)]
+    layouts = [each for each in (*USUAL, *TURNED) if each.head == head] or own
     by_labels = [each for each in layouts if labels and each.fits(shape, labels, extra)]
     by_size = [each for each in layouts if each.sides(shape)[0] > each.sides(shape)[1] >= 0]
     found: Layout = [*by_labels, *by_size, *layouts][0]
@@ -381,7 +430,8 @@ class ObjectDetection(Task):
         numbers = self.layout.sides(rows.shape)[1]
         #: Numbers of a row that are read; None: all.
         self.numbers = max(numbers - extra, 0) or None
-        classes = -1 if self.head == "nms" else max((self.numbers or 0) - self.layout.before_classes, -1)
+        columns = self.layout.columns
+        classes = -1 if columns.is_final else max((self.numbers or 0) - columns.count, -1)
         self.labels = self.read_labels(rows, classes)
         return rows
 
@@ -406,7 +456,7 @@ class ObjectDetection(Task):
                 sides = sides or tensors[self.image.name].shape[:2]
                 tensors[MASK_INPUT] = np.ones(sides, MASK_TYPES.get(mask.datatype, np.int64))
             return tensors
-        placement = self.letterbox.fit(*payload.size)
+        placement = self.place(payload)
         pixels = payload.pixels_at_least(placement.width, placement.height)
         is_bytes = self.image.datatype == "UINT8"
         fit = self.letterbox.unscaled if is_bytes else self.letterbox.tensor
@@ -420,18 +470,44 @@ class ObjectDetection(Task):
             whole = Placement(0, 0, 1, 1, payload.size)
             objects = read_detr(outputs["logits"], outputs["pred_boxes"], len(self.labels))
             return self.to_detections(objects[objects.scores > payload.parameters.confidence], whole)
-        return self.to_detections(self.find_objects(outputs, payload), self.letterbox.fit(*payload.size))
+        objects = self.find_objects(outputs, payload)
+        self.check(objects)
+        return self.to_detections(objects, self.place(payload))
+
+    def place(self, payload: Any) -> Placement:
+        """Return where the picture is in the model's input: letterboxed, or stretched as RT-DETR takes it."""
+        if self.layout.columns.has_shares:
+            return Placement(0, 0, self.letterbox.width, self.letterbox.height, payload.size)
+        return self.letterbox.fit(*payload.size)
+
+    def check(self, objects: Objects) -> None:
+        """Raise :class:`ClientFailed` for what is no score, or no box in pixels: of another head's rows."""
+        if not len(objects):
+            return
+        score, side = objects.scores.max(), (objects.boxes[:, 2:] - objects.boxes[:, :2]).max()
+        if score > 1 + SLACK or not 1 <= side <= MAX_SHARE * max(self.letterbox.height, self.letterbox.width):
+            raise ClientFailed(
+                f"the rows of {self.model!r} are not those of the head {self.layout.head!r}: the best score "
+                f"is {score:.4g}, and the largest side {side:.4g} pixels. Write its head "
+                f"({', '.join(HEADS)}) into task.json."
+            )
 
     def find_objects(self, outputs: Tensors, payload: Any) -> Objects:
         """Return the objects in the pixels of the model's input, best first."""
         options, rows = payload.parameters, outputs[self.output.name]
         rows = rows.reshape(rows.shape[-2:])
-        rows = (rows if self.layout.has_rows else rows.T)[:, : self.numbers]
-        if self.head == "nms":
-            return read_objects(rows, options.confidence)
-        if self.head == "v8":
+        rows, columns = (rows if self.layout.has_rows else rows.T)[:, : self.numbers], self.layout.columns
+        if columns.has_shares:
+            sides = self.letterbox.width, self.letterbox.height
+            rows = np.hstack([rows[:, :BOX_NUMBERS] * np.array(sides * 2, np.float32), rows[:, BOX_NUMBERS:]])
+        if columns.is_final:
+            return read_objects(rows, options.confidence, columns.has_corners)
+        if self.head != "v5":
             # Without an objectness, the class alone is the score.
             rows = np.insert(rows, BOX_NUMBERS, 1, axis=1)
+        if columns.has_shares:  # a transformer finds an object once
+            objects = select_candidates(rows, options.confidence)
+            return objects[np.argsort(-objects.scores, kind="stable")[:MAX_OBJECTS]]
         return detect_objects(rows, options.confidence, options.iou)
 
     def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
@@ -458,10 +534,15 @@ def read_detr(logits: Array, boxes: Array, labels: int) -> Objects:
     """Return the objects of all queries, best first, with boxes from 0 to 1.
 
     With a class more than there are labels, the last one stands for no object, and the classes exclude each
-    other, as in DETR. Else each class counts by itself, as in RT-DETR.
+    other, as in DETR. Else each pair of a query and a class counts by itself, the best as many as there are
+    queries, as in RT-DETR (``post_process_object_detection`` of transformers 5.23's image processors).
     """
     has_nothing = logits.shape[-1] == labels + 1
-    scores = probabilities(logits, "softmax" if has_nothing else "sigmoid")[:, :labels]
-    classes, best = scores.argmax(axis=1), scores.max(axis=1)
-    corners = np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
-    return Objects(corners, best.astype(np.float32), classes)[np.argsort(-best, kind="stable")]
+    scores = probabilities(logits, "softmax" if has_nothing else "sigmoid")[:, :labels].astype(np.float32)
+    if has_nothing:
+        queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
+    else:
+        best = np.argsort(-scores, axis=None, kind="stable")[: len(scores)]
+        queries, classes = np.divmod(best, labels)
+    objects = Objects(to_corners(boxes)[queries], scores[queries, classes], classes)
+    return objects[np.argsort(-objects.scores, kind="stable")]

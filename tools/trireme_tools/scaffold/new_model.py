@@ -67,7 +67,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
         if not task:
             raise CommandError(f"{source} does not say what it does: name it with --task: {OPTIONS}.")
         found = ModelSource(Path(source), task)
-        found.describe({})
+        found.describe(found.read_detector() if task == "object-detection" else {})
         folder = Path(source).parent
         if (folder / "tokenizer.json").is_file():
             text, config = (
