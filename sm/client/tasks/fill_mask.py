@@ -263,7 +263,7 @@ class FillMask(TextTask):
     def own_logits(self, outputs: Tensors, tokenized: TokenizedText) -> NDArray[Any]:
         """Return the logits of a text's own tokens [tokens, words]."""
         logits = outputs[self.output.name]
-        logits = logits.reshape(-1, logits.shape[-1])
+        logits = self.logits(logits.reshape(-1, logits.shape[-1]))
         own: NDArray[Any] = logits[self.padding.own(len(tokenized.ids), len(logits))]
         return own
 

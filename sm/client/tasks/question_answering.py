@@ -174,7 +174,7 @@ class QuestionAnswering(WindowedTask):
         """
         counted = in_context.copy()
         counted[0] = True
-        own = logits.reshape(-1)[self.padding.own(len(counted), logits.size)]
+        own = self.logits(logits.reshape(-1))[self.padding.own(len(counted), logits.size)]
         return softmax(np.where(counted, own, NOT_COUNTED))
 
     def word(self, encoding: Encoding, token: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from sm.client.tasks.task_table import TASKS
 from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 
+log = logging.getLogger(__name__)
 TASK_FILE = "task.json"
 #: How scores become probabilities; ``none``: the graph has done it, or they are a regression's.
 Function = Literal["softmax", "sigmoid", "none"]
@@ -30,6 +32,10 @@ Choice = TypeVar("Choice")
 LowerCase = Annotated[
     Choice, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 ]
+#: How far the sum of a softmax in bf16 may be from 1.
+SUM_TOLERANCE = 0.01
+#: Rows of an output that are looked at for it, and the least probability that has a logarithm.
+DOUBTED, SMALLEST = 4, 1e-38
 #: Labels of an answer at most; more than any classifier has.
 MAX_LABELS = 100_000
 
@@ -58,6 +64,7 @@ class Task(TensorClient):
     options: ClassVar[type[TaskFile]] = TaskFile
     #: The file with the options.
     options_file: ClassVar[str] = TASK_FILE
+    has_warned = False
 
     def setup(self) -> None:
         self.home, self.metadata = self.repository / self.model, self.triton.metadata(self.model)
@@ -81,6 +88,28 @@ class Task(TensorClient):
 
     def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002  # the same for all
         return (self.output.name,)
+
+    def logits(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return scores for a softmax; their logarithms if the graph ends in one (``activation`` none)."""
+        if self.settings.activation != "none":
+            self.doubt(scores)
+            return scores
+        logarithms: NDArray[np.float64] = np.log(np.maximum(scores.astype(np.float64), SMALLEST))
+        return logarithms
+
+    def doubt(self, scores: NDArray[np.floating[Any]]) -> None:
+        """Warn once if scores look like probabilities already, so that another softmax would flatten them."""
+        is_chosen = self.has_warned or self.settings.activation != "auto"
+        # Some rows tell: a text has one for each token.
+        if not is_chosen and are_probabilities(scores.reshape(-1, scores.shape[-1])[:DOUBTED]):
+            self.has_warned = True
+            log.warning(
+                "%s: the output %s has probabilities already, and a softmax makes others of them; if the "
+                'graph ends in a softmax, set "activation": "none" in %s',
+                self.model,
+                self.output.name,
+                self.options_file,
+            )
 
 
 class Top(Parameters):
@@ -107,7 +136,10 @@ class Classifier(Task):
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
         options = payload.parameters
         function = options.function_to_apply or self.activation(payload)
-        scores = probabilities(outputs[self.output.name].reshape(-1), function)
+        output = outputs[self.output.name].reshape(-1)
+        if function in ("auto", "softmax"):
+            self.doubt(output)
+        scores = probabilities(output, function)
         return ranked(scores, self.labels, options.top)
 
     def activation(self, payload: Any) -> Activation:  # noqa: ARG002  # the same for most
@@ -166,6 +198,14 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     probabilities: NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
     return probabilities
+
+
+def are_probabilities(scores: NDArray[np.floating[Any]]) -> bool:
+    """True if the scores of several classes lie in 0..1 and have the sum 1, as a softmax makes them."""
+    if scores.shape[-1] < 2 or not scores.size:
+        return False
+    is_within = bool(scores.min() >= 0 and scores.max() <= 1)
+    return is_within and bool(np.allclose(scores.sum(axis=-1, dtype=np.float64), 1, atol=SUM_TOLERANCE))
 
 
 def probabilities(logits: NDArray[np.floating[Any]], activation: Activation) -> NDArray[np.floating[Any]]:

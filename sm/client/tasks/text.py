@@ -122,6 +122,9 @@ class TextOptions(TaskFile):
     max_length: int = Field(default=512, ge=3, description="Tokens of a text, special ones included.")
     max_characters: int = Field(default=2**15, ge=1, description="A longer text is not tokenized.")
     truncate: bool = Field(default=False, description="Read the beginning of a text that is too long.")
+    activation: Activation = Field(
+        default="auto", description="none: the scores are probabilities, as the graph ends in a softmax."
+    )
 
 
 class Truncation(Parameters):
@@ -350,7 +353,6 @@ class TextTask(Task):
 class Classification(TextOptions):
     """How scores become probabilities: of one label among all, or of each label by itself."""
 
-    activation: Activation = "auto"
     relevance: Activation = Field(
         default="auto", description="The same for the score of a text beside a query, as at /v1/rerank."
     )
@@ -507,7 +509,7 @@ class ZeroShotClassification(TextTask):
         return False  # a record is a batch already
 
     def postprocess(self, outputs: Tensors, payload: Any) -> list[dict[str, Any]]:
-        logits = outputs[self.output.name].reshape(len(payload.labels), -1)
+        logits = self.logits(outputs[self.output.name].reshape(len(payload.labels), -1))
         if payload.parameters.multi_label or len(payload.labels) == 1:
             scores = softmax(logits[:, [self.contradiction, self.entailment]])[:, 1]
         else:

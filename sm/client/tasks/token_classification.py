@@ -135,7 +135,7 @@ class TokenClassification(WindowedTask):
         (window,), encoding, options = payload._windows, payload._encoding, payload.parameters
         assert encoding is not None  # find_windows has set it
         logits, strategy = outputs[self.output.name], options.aggregation_strategy
-        rows = logits.reshape(-1, logits.shape[-1])
+        rows = self.logits(logits.reshape(-1, logits.shape[-1]))
         scores = np.zeros((len(encoding.ids), logits.shape[-1]))
         scores[window] = softmax(rows[self.padding.own(len(window), len(rows))])
         groups = [[int(place)] for place in window if not encoding.special_tokens_mask[place]]

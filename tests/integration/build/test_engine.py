@@ -23,7 +23,7 @@ from sm.repository.machine import Machine
 from sm.settings import Settings
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
-from tests.support.onnx_graphs import convolution, plus_one
+from tests.support.onnx_graphs import convolution, plus_one, write_graph
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
 
@@ -57,7 +57,15 @@ def write_config(builder: ModelBuilder, text: str, name: str = "tiny") -> None:
     (builder.models / name / "config.pbtxt").write_text(text)
 
 
-RUNNER = ["batching.py", "engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"]
+RUNNER = [
+    "batching.py",
+    "engines.py",
+    "exactness.py",
+    "manifest.json",
+    "model.onnx",
+    "model.py",
+    "request_token.py",
+]
 
 
 def test_each_target_gets_its_files_and_its_backend_and_the_same_names_types_and_sizes(
@@ -110,7 +118,9 @@ def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
     """Its engines are ordered by their times where a team asks for it."""
     folder = builder.build(calibrated(tmp_path, out))
     version, config = folder / "1", read_config(folder)
-    assert len(Golden.read(version / GOLDEN).feeds) == 6
+    *given, equal = Golden.read(version / GOLDEN).feeds
+    assert len(given) == 6
+    assert np.array_equal(equal["x"], given[0]["x"].round())
     assert "QuantizeLinear" in {node.op_type for node in onnx.load(version / INT8_GRAPH).graph.node}
     rows = (folder / accuracy.REPORT).read_text().splitlines()
     assert any(row.startswith("| onnxruntime fp32 | – | 0.00 % | 0.00 % |") for row in rows)
@@ -132,6 +142,30 @@ def test_a_quantized_graph_that_agrees_too_little_is_not_kept(
     folder = builder.build(calibrated(tmp_path, out))
     assert not (folder / "1" / INT8_GRAPH).exists()
     assert (folder / accuracy.REPORT).exists()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "row"),
+    [
+        ("int64[n,1,4,1] y", "| onnxruntime fp32 | 100.0 % | – | – |"),
+        ("int64[n,1,4,1] y, float[n,1,4,4] z", "| onnxruntime fp32 | 100.0 % | 0.00 % | 0.00 % |"),
+        ("bool[n,1,4,4] over", "| onnxruntime fp32 | 100.0 % | – | – |"),
+    ],
+)
+def test_whole_numbers_are_compared_as_best_answers(
+    builder: ModelBuilder, tmp_path: Path, out: Path, outputs: str, row: str
+) -> None:
+    request = calibrated(tmp_path, out)
+    kernel = ", ".join(str(value / 9) for value in range(9))
+    write_graph(
+        tmp_path / "conv.onnx",
+        f"""(float[n,1,4,4] x) => ({outputs})
+        <float[1,1,3,3] kernel = {{{kernel}}}, float[1] two = {{2.0}}> {{
+            z = Conv<pads = [1, 1, 1, 1]>(x, kernel) y = ArgMax<axis = 3>(z) over = Greater(z, two)
+        }}""",
+    )
+    folder = builder.build(request)
+    assert row in (folder / accuracy.REPORT).read_text()
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,15 @@ def output_for_zeros(repository: Path) -> list[list[float]]:
     return output
 
 
-RUNNER = ("model.py", "batching.py", "engines.py", "request_token.py", "model.onnx", "manifest.json")
+RUNNER = (
+    "model.py",
+    "batching.py",
+    "engines.py",
+    "exactness.py",
+    "request_token.py",
+    "model.onnx",
+    "manifest.json",
+)
 
 
 def test_prepare_makes_a_complete_repository_and_later_runs_do_what_is_needed(

@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from sm.build.activations import REMAINING, last_activation
 from sm.build.build_request import BuildRequest
 from sm.build.graph_runner import session
 from sm.build.model_builder import ModelBuilder
@@ -37,6 +38,16 @@ from sm.triton.tensors import STRINGS
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"
+#: The tasks that make probabilities of a graph's scores.
+ACTIVATED = (
+    "audio-classification",
+    "fill-mask",
+    "image-classification",
+    "question-answering",
+    "text-classification",
+    "token-classification",
+    "zero-shot-classification",
+)
 #: The tasks that need a tokenizer.
 TEXT_TASKS = (
     "fill-mask",
@@ -91,6 +102,25 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
         raise CommandError(f"{source} has no tokenizer.json: put it beside the model.")
     return found
+
+
+def write_activation(source: ModelSource) -> str:
+    """Note in ``task.json`` what the graph has done with its scores already.
+
+    Returns:
+        What was written and why, in a sentence; empty if nothing was.
+    """
+    if source.task not in ACTIVATED or not isinstance(source.graph, Path):
+        return ""
+    found = last_activation(source.graph)
+    # The output that the task reads: Task.find_output prefers this name.
+    name = "logits" if "logits" in found else next(iter(found), "")
+    if not name:
+        return ""
+    described = json.loads(source.files["task.json"])
+    described["activation"] = REMAINING[found[name]]
+    source.files["task.json"] = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    return f'{name} comes from a {found[name]}: {TASK_FILE} says "activation": "{described["activation"]}"'
 
 
 def fetch(name: str) -> Path:
@@ -153,6 +183,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"{options.name!r} is not a name: small letters, digits and _, a letter first.")
     source = read_source(options.source, options.task or "", options.labels, options.preprocess)
     graphs = source.graphs(options.name)
+    if said := write_activation(source):
+        sys.stderr.write(f"{said}\n")
     for target in (models / name for name in graphs):
         if target.exists():
             raise CommandError(f"{target} already exists; nothing was written.")

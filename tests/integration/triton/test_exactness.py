@@ -1,0 +1,286 @@
+"""OpenVINO answers only what it computes as ONNX Runtime does: each row of the table, measured on both engines."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.build import samples
+from sm.build.onnx_graph import Graph
+from sm.triton.onnx_cpu import engines, exactness
+from sm.triton.onnx_cpu.engines import FP32, GRAPH, Candidate, Chooser, Guarded, OnnxRuntime, OpenVino, Wanted
+from sm.triton.onnx_cpu.exactness import FLOAT32, INT32
+from tests.support.onnx_graphs import write_graph
+
+OPENVINO = Candidate("openvino", "fp32")
+Feed = Mapping[str, Any]
+SMALL = [[1, 3, 2, 5], [4, 2, 7, 1]]
+#: Beyond 32 bits, and beyond what float32 has.
+LONG = [[5_000_000_000, -5_000_000_000, 2**40 + 1, 3], [2**31, 2**32 + 7, 1, 2**63 - 1]]
+FINE = [[16_777_217, 16_777_219, 33_554_433, 1_000_000_007], [5, 7, 100_000_007, 1]]
+WEIGHTS = {
+    "one": np.array([1], np.int64),
+    "axis": np.array(1, np.int64),
+    "big": np.array(16_777_219, np.int64),
+    "two": np.array([2], np.int64),
+    "three": np.array([3, 3, 3, 3], np.int64),
+    "fine": np.array([16_777_219, 16_777_220, 16_777_219, 16_777_219], np.int64),
+    "flat": np.array([-1], np.int64),
+    "places": np.array([[0, 1], [1, 0]], np.int64),
+    "pads": np.array([0, 1, 0, 1], np.int64),
+    "ends": np.array([2**63 - 1], np.int64),
+    "first": np.array([0], np.int64),
+    "twice": np.array([1, 2], np.int64),
+    "shape": np.array([3, 2, 4], np.int64),
+    "halves": np.array([2, 2], np.int64),
+    "at": np.array([[0], [1]], np.int64),
+    "table": np.array([3_000_000_000, -5_000_000_000, 7, 2**40], np.int64),
+    "small_table": np.array([5, -3, 7, 2], np.int64),
+    "yes": np.array([[True, False, True, False]]),
+    "column": np.array([[1], [1], [1], [1]], np.int64),
+}
+#: Bodies from int64 x to int64 y by the operator of OpenVINO that they show, for :data:`SMALL` and for others.
+BODIES: Mapping[str, str] = {
+    "Add": "y = Add(x, three)",
+    "Subtract": "y = Sub(x, three)",
+    "Multiply": "y = Mul(x, three)",
+    "Abs": "y = Abs(x)",
+    "Negative": "y = Neg(x)",
+    "Sign": "y = Sign(x)",
+    "CumSum": "y = CumSum(x, axis)",
+    "BitwiseAnd": "y = BitwiseAnd(x, x)",
+    "BitwiseOr": "y = BitwiseOr(x, three)",
+    "BitwiseXor": "y = BitwiseXor(x, three)",
+    "BitwiseNot": "y = BitwiseNot(x)",
+    "Broadcast": "y = Expand(x, shape)",
+    "Concat": "y = Concat<axis = 1>(x, x)",
+    "Gather": "y = Gather<axis = 1>(x, first)",
+    "GatherElements": "y = GatherElements<axis = 1>(x, places)",
+    "Pad": "y = Pad(x, pads)",
+    "Reshape": "y = Reshape(x, flat)",
+    "ScatterElementsUpdate": "y = ScatterElements<axis = 1>(x, places, places)",
+    "ScatterNDUpdate": "y = ScatterND(x, at, x)",
+    "Select": "y = Where(yes, x, three)",
+    "Slice": "y = Slice(x, first, ends, one)",
+    "Split": "y, z = Split<axis = 1, num_outputs = 2>(x)",
+    "Squeeze": "u = Unsqueeze(x, first) y = Squeeze(u, first)",
+    "Tile": "y = Tile(x, twice)",
+    "Transpose": "y = Transpose(x)",
+    "Unsqueeze": "y = Unsqueeze(x, first)",
+    "VariadicSplit": "y, z = Split<axis = 1>(x, halves)",
+    "Identity": "y = Identity(x)",
+    "TopK": "y, i = TopK<axis = 1>(x, two)",
+    "Convert": "c = Cast<to = 1>(x) y = Cast<to = 7>(c)",
+    "Divide": "y = Div(x, three)",
+    "FloorMod": "y = Mod(x, three)",
+    "Mod": "y = Mod<fmod = 1>(x, three)",
+    "Power": "y = Pow(x, two)",
+    "Relu": "c = Cast<to = 6>(x) r = Relu(c) y = Cast<to = 7>(r)",
+    "MatMul": "y = MatMul(x, column)",
+    "ReduceSum": "y = ReduceSum(x, one)",
+    "ReduceProd": "y = ReduceProd(x, one)",
+    "ReduceMax": "y = ReduceMax(x, one)",
+    "ReduceMin": "y = ReduceMin(x, one)",
+    "ReduceMean": "y = ReduceMean(x, one)",
+    "Minimum": "y = Clip(x, axis, big)",
+    **{
+        name: f"b = {name}({names}) y = Cast<to = 7>(b)"
+        for name, names in (
+            ("Equal", "x, fine"),
+            ("Greater", "fine, x"),
+            ("Less", "x, fine"),
+            ("GreaterOrEqual", "x, fine"),
+            ("LessOrEqual", "fine, x"),
+        )
+    },
+}
+
+
+def write(folder: Path, body: str, inputs: str = "int64[n,4] x", outputs: str = "int64[m,k] y") -> Path:
+    return write_graph(folder / GRAPH, f"({inputs}) => ({outputs}) {{ {body} }}", 18, WEIGHTS).path
+
+
+def x(values: Any, kind: Any = np.int64) -> Feed:
+    return {"x": np.array(values, kind)}
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return all(
+        left.dtype == right.dtype and np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
+        for left, right in zip(one, other, strict=True)
+    )
+
+
+def answers_as_onnx_runtime(path: Path, feed: Feed) -> bool:
+    """True if the served engine answers so, whichever of the two it asks."""
+    try:
+        served: Any = Guarded(OPENVINO, path, 1, False)
+    except ValueError:  # ONNX Runtime has the whole graph
+        return True
+    expected = OnnxRuntime(path, "fp32", 1)
+    return same(served.run(served.outputs, feed), expected.run(served.outputs, feed))
+
+
+def test_the_table_was_measured_with_the_openvino_that_is_installed() -> None:
+    assert importlib.metadata.version("openvino").startswith(f"{exactness.MEASURED}.")
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_row_of_the_table_is_right_up_to_its_number_and_wrong_beyond(name: str, tmp_path: Path) -> None:
+    """If OpenVINO is right beyond it, the row can be widened."""
+    row = {"GreaterOrEqual": "GreaterEqual", "LessOrEqual": "LessEqual"}.get(name, name)
+    beyond = {INT32: LONG, FLOAT32: FINE}[int(exactness.TABLE[row].exact)]
+    path = write(tmp_path, BODIES[name], outputs="int64[m] y" if name == "Reshape" else "int64[m,k] y")
+    plain, expected = OpenVino(path, "fp32", 1), OnnxRuntime(path, "fp32", 1)
+    assert plain.takes(["y"], x(SMALL))
+    assert same(plain.run(["y"], x(SMALL)), expected.run(["y"], x(SMALL)))
+    assert not plain.takes(["y"], x(beyond))
+    assert not same(plain.run(["y"], x(beyond)), expected.run(["y"], x(beyond)))
+    assert answers_as_onnx_runtime(path, x(beyond))
+
+
+NAN, BELOW = float("nan"), float("-inf")
+FLOATS = [[NAN, 1, -2, 3], [0.5, BELOW, 0, 2]]
+ALIKE = [[1, 3, 3, 2], [5, 5, 5, 5]]
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "outputs", "feed"),
+    [
+        # The figures of the report.
+        ("k = Constant<value_int = 1000>() y = Mul(x, k)", "int64[n,4] x", "int64[n,4] y", x([[1_700_000_000] * 4])),
+        ("y = ReduceSum(x, one)", "int32[n,2] x", "int32[n,1] y", x([[16_777_217, 2]], np.int32)),
+        ("y = Gather(table, x)", "int64[n,2] x", "int64[n,2] y", x([[0, 3]])),
+        ("y, i = TopK<axis = 1>(x, two)", "float[n,4] x", "float[n,2] y, int64[n,2] i", x(ALIKE, np.float32)),
+        ("y, i = TopK<axis = 1>(x, two)", "int64[n,4] x", "int64[n,2] y, int64[n,2] i", x(ALIKE)),
+        ("y, i = TopK<axis = 1, sorted = 0>(x, two)", "float[n,4] x", "float[n,2] y, int64[n,2] i",
+         x(ALIKE, np.float32)),
+        *(
+            (f"y = {name}<axis = 1, select_last_index = {last}>(x)", "float[n,4] x", "int64[n,1] y", x(values, np.float32))
+            for name in ("ArgMax", "ArgMin")
+            for last in (0, 1)
+            for values in (ALIKE, FLOATS)
+        ),
+        # NaN of a caller, and NaN that the graph makes.
+        *(
+            (f"y = {text}", "float[n,4] x", "float[n,k] y", x(FLOATS, np.float32))
+            for text in ("Relu(x)", "Softmax(x)", "LogSoftmax(x)", "Exp(x)", "Max(x, x)", "ReduceMax(x, one)",
+                         "HardSigmoid(x)", "Celu(x)", "Sigmoid(x)", "Sqrt(x)")
+        ),
+        ("r = Sqrt(x) y = Relu(r)", "float[n,4] x", "float[n,4] y", x([[-1, 4, 9, 0]], np.float32)),
+        ("z = Sub(x, x) q = Div(z, z) y = Greater(q, x)", "float[n,4] x", "bool[n,4] y", x([[-1, 4, 9, 0]], np.float32)),
+        ("y = Cast<to = 7>(x)", "float[n,4] x", "int64[n,4] y", x([[NAN, 3e9, -3e9, 2.9]], np.float32)),
+        ("y = Cast<to = 2>(x)", "float[n,4] x", "uint8[n,4] y", x([[300, -1, 2.9, 70_000]], np.float32)),
+        # Bytes: they saturate, and quotients are rounded.
+        *(
+            (f"y = {name}(x, x)", f"{kind}[n,4] x", f"{kind}[n,4] y", x([[100, 3, 7, 127]], kind))
+            for name in ("Add", "Mul")
+            for kind in ("uint8", "int8")
+        ),
+        ("k = Constant<value = uint8[1] {2}>() y = Div(x, k)", "uint8[n,4] x", "uint8[n,4] y", x([[7, 3, 1, 255]], np.uint8)),
+        ("k = Constant<value = uint8[1] {9}>() y = Sub(x, k)", "uint8[n,4] x", "uint8[n,4] y", x([[7, 3, 1, 255]], np.uint8)),
+        ("s = Constant<value = float[1] {1.0}>() z = Constant<value = int8[1] {3}>() y = QuantizeLinear(x, s, z)",
+         "float[n,4] x", "int8[n,4] y", x([[0.5, 1.5, 2.5, -1]], np.float32)),
+        # Unsigned numbers of 32 bits, and float64.
+        ("y = Max(x, x)", "uint32[n,4] x", "uint32[n,4] y", x([[3_000_000_000, 2, 1, 0]], np.uint32)),
+        ("y = Add(x, x)", "double[n,4] x", "double[n,4] y", x([[1 + 1e-12, 1e300, 0, 1]], np.float64)),
+        # Numbers of the graph itself: of a constant, of a size.
+        ("y = Where(yes, x, table)", "int64[n,4] x", "int64[n,4] y", x([[1, 2, 3, 4]])),
+        ("y = ScatterND(x, at, t) ", "int64[4] x", "int64[4] y", x([1, 2, 3, 4])),
+        ("s = Shape(x) k = Constant<value_int = 2000000000>() y = Mul(s, k)", "int64[n,4] x", "int64[2] y", x(SMALL)),
+        # In a branch.
+        ("""c = Constant<value = bool {1}>()
+            y = If<then_branch = a () => (int64[n,4] p) { p = Add(x, x) },
+                   else_branch = b () => (int64[n,4] q) { q = Sub(x, x) }>(c)""",
+         "int64[n,4] x", "int64[n,4] y", x([[2_000_000_000] * 4])),
+    ],
+)  # fmt: skip
+def test_an_answer_is_onnx_runtimes_bit_by_bit_where_openvino_computes_otherwise(
+    body: str, inputs: str, outputs: str, feed: Feed, tmp_path: Path
+) -> None:
+    body = body.replace("at, t)", "at4, t4)")
+    weights = {**WEIGHTS, "at4": np.array([[0], [3]], np.int64), "t4": np.array([2**40, 3], np.int64)}
+    path = write_graph(tmp_path / GRAPH, f"({inputs}) => ({outputs}) {{ {body} }}", 18, weights).path
+    expected = OnnxRuntime(path, "fp32", 1)
+    engine, _ = engines.open_engine(engines.Choice(*OPENVINO), path, 1)
+    actual, wanted = engine.run(expected.outputs, feed), expected.run(expected.outputs, feed)
+    for one, other in zip(actual, wanted, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-6 if one.dtype.kind == "f" else 0)
+
+
+#: A text model as RoBERTa is: positions are counted from the tokens, the mask hides padding, the mean is the answer.
+TEXT = """(int64[b,s] input_ids, int64[b,s] attention_mask) => (float[b,4] y) {
+    is_padding = Equal(input_ids, one) is_token = Not(is_padding) counted = Cast<to = 7>(is_token)
+    summed = CumSum(counted, axis) spots = Mul(summed, counted) positions = Add(spots, one)
+    words = Gather(word_table, input_ids) where = Gather(place_table, positions) added = Add(words, where)
+    mean = ReduceMean(added, flat) less = Sub(added, mean) square = Mul(less, less) variance = ReduceMean(square, flat)
+    safe = Add(variance, small) deviation = Sqrt(safe) normal = Div(less, deviation)
+    mask = Cast<to = 1>(attention_mask) wide = Unsqueeze(mask, flat) off = Sub(single, wide) far = Mul(off, lowest)
+    keys = Transpose<perm = [0, 2, 1]>(normal) scores = MatMul(normal, keys)
+    row = Transpose<perm = [0, 2, 1]>(far) masked = Add(scores, row) shares = Softmax<axis = -1>(masked)
+    mixed = MatMul(shares, normal) gone = Relu(mixed) y = ReduceMean<keepdims = 0>(gone, one)
+}"""
+
+
+def test_a_text_model_stays_on_openvino_for_tokens_and_lengths_that_its_tables_have(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    weights = {
+        **WEIGHTS,
+        "word_table": draw.standard_normal((50_265, 4)).astype(np.float32),
+        "place_table": draw.standard_normal((514, 4)).astype(np.float32),
+        "small": np.array([1e-5], np.float32),
+        "single": np.array([1], np.float32),
+        "lowest": np.array([np.finfo(np.float32).min], np.float32),
+    }
+    path = write_graph(tmp_path / GRAPH, TEXT, 18, weights).path
+    plain, expected = OpenVino(path, "fp32", 1), OnnxRuntime(path, "fp32", 1)
+    assert not plain.trust.wrong
+
+    def feed(length: int, token: int) -> Feed:
+        ids = np.full((2, length), token, np.int64)
+        return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+    for each in (feed(12, 50_264), feed(512, 4711)):
+        assert plain.takes(["y"], each)
+        np.testing.assert_allclose(
+            plain.run(["y"], each)[0], expected.run(["y"], each)[0], rtol=1e-3, atol=1e-5
+        )
+    # What ONNX Runtime refuses: a token and a place beyond their tables.
+    assert not plain.takes(["y"], feed(12, 50_265))
+    assert not plain.takes(["y"], feed(600, 4711))
+
+
+def test_an_output_that_is_right_stays_on_openvino_beside_one_that_is_not(tmp_path: Path) -> None:
+    path = write(tmp_path, "y = Relu(x) i = ArgMax<axis = 1>(x) z = Gather(table, i)", "float[n,4] x",
+                 "float[n,4] y, int64[n,1] z")  # fmt: skip
+    samples.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
+    plain, numbers = OpenVino(path, "fp32", 1), x(ALIKE, np.float32)
+    assert plain.trust.wrong.keys() == {"z"}
+    assert (plain.takes(["y"], numbers), plain.takes(["y", "z"], numbers)) == (True, False)
+    assert answers_as_onnx_runtime(path, numbers)
+    choice = Chooser(tmp_path, Wanted(engine="openvino", precision="fp32"), None, set()).choose()
+    assert choice.candidate == OPENVINO
+
+
+def test_a_graph_whose_outputs_openvino_all_computes_otherwise_is_onnx_runtimes(tmp_path: Path) -> None:
+    path = write(tmp_path, "y = Gather(table, x)")
+    samples.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
+    choice = Chooser(tmp_path, Wanted(engine="openvino", precision="fp32"), None, set()).choose()
+    assert (choice.candidate, len(choice.faults), choice.lacks) == (FP32, 1, False)
+
+
+def test_golden_inputs_have_large_integers_and_equal_floats(tmp_path: Path) -> None:
+    graph = write_graph(
+        tmp_path / GRAPH,
+        "(float[n,4] x, int64[n,4] k) => (float[n,4] y, int64[n,4] z) { y = Relu(x) z = Add(k, k) }",
+    )
+    samples.from_random_inputs(graph, [{"n": 2}], tmp_path)
+    feeds = engines.Golden.read(tmp_path / engines.GOLDEN).feeds
+    assert any(np.array_equal(feed["x"], feed["x"].round()) for feed in feeds)
+    assert max(int(feed["k"].max()) for feed in feeds) > 2**32
