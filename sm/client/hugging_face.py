@@ -28,6 +28,52 @@ Parameters = dict[str, Any]
 ALL = MAX_LABELS
 
 
+#: What the pipelines take for their own work, which changes no answer: sizes of batches, processes.
+OF_WORK = ("batch_size", "num_workers")
+#: What tokenizers of transformers take, and members that hold more of it.
+OF_TOKENIZER, HOLDERS = ("truncation", "max_length", "padding"), ("tokenizer_kwargs", "tokenize_kwargs")
+#: Ways to cut off one text. ``longest_first`` cuts off a pair, too.
+CUTTING = {True: True, "longest_first": True, "only_first": True, False: False, "do_not_truncate": False}
+PADDING = (True, False, "longest", "max_length", "do_not_pad")
+#: As many tokens as the model takes.
+UNLIMITED = 2**20
+
+
+def wrong(name: str, problem: str) -> WrongPayload:
+    """Return the error for a parameter."""
+    return WrongPayload(f"parameters.{name}: {problem}", field=f"parameters.{name}")
+
+
+def read_tokenizer(parameters: Parameters) -> Parameters:
+    """Return the parameters with the words of transformers' tokenizers in the words of our own tasks.
+
+    Padding changes no answer here, and more threads or larger batches neither.
+    """
+    found = dict(parameters)
+    for holder in HOLDERS:
+        more = found.pop(holder, {})
+        if not isinstance(more, dict) or more.keys() - {*OF_TOKENIZER}:
+            raise wrong(holder, f"must be an object with {', '.join(OF_TOKENIZER)}")
+        found = {**more, **found}
+    padding, truncation = found.pop("padding", False), found.pop("truncation", None)
+    if not isinstance(padding, bool | str) or padding not in PADDING:
+        raise wrong("padding", "must be true, false, longest, max_length or do_not_pad")
+    if "max_length" in found:
+        length = found.pop("max_length")
+        if type(length) is not int or not 1 <= length <= UNLIMITED:
+            raise wrong("max_length", f"must be a whole number from 1 to {UNLIMITED:,}")
+        # Asked for padding alone, transformers pads to it and cuts off nothing.
+        if truncation is not None or not padding:
+            found["max_input_tokens"] = length
+    if truncation is not None:
+        if not isinstance(truncation, bool | str) or truncation not in CUTTING:
+            raise wrong("truncation", "must be true, false, longest_first, only_first or do_not_truncate")
+        found["truncate"] = CUTTING[truncation]
+        if not CUTTING[truncation]:
+            found.pop("max_input_tokens", None)
+    return found
+
+
 class Pipeline:
     """How inputs become records, and results the answer. This one keeps both: a client of no known task."""
 
@@ -39,6 +85,10 @@ class Pipeline:
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         """Return the records and the client's parameters. Raises :class:`WrongPayload`."""
         asked = {name: value for name, value in sent.items() if value is not None}
+        for name in OF_WORK:
+            number = asked.pop(name, 1)
+            if type(number) is not int or number < 0:
+                raise wrong(name, "must be a whole number")
         parameters = {**self.defaults, **asked}
         return inputs if isinstance(inputs, list) else [inputs], parameters
 
@@ -76,7 +126,10 @@ class TextClassification(Classification):
         records, parameters = super().read(inputs, sent)
         if parameters.pop("return_all_scores", False):
             parameters["top_k"] = ALL
-        return records, parameters
+        is_pair = any(isinstance(record, dict) and record.get("text_pair") is not None for record in records)
+        if is_pair and parameters.get("truncation") == "only_first":
+            raise wrong("truncation", "of a pair of texts the longest is cut off: longest_first")
+        return records, read_tokenizer(parameters)
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
         if "top_k" in sent:
@@ -138,6 +191,10 @@ class FillMask(Pipeline):
         records, parameters = super().read(inputs, sent)
         if isinstance(parameters.get("targets"), str):
             parameters["targets"] = [parameters["targets"]]
+        if "tokenizer_kwargs" in parameters:
+            own = read_tokenizer({"tokenizer_kwargs": parameters.pop("tokenizer_kwargs")})
+            if own.pop("truncate", "max_input_tokens" in own):
+                parameters["max_input_tokens"] = own.get("max_input_tokens", UNLIMITED)
         return records, parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -164,6 +221,9 @@ class Embeddings(Pipeline):
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         records, parameters = super().read(inputs, sent)
+        parameters = read_tokenizer(parameters)
+        if parameters.pop("return_tensors", False):
+            raise wrong("return_tensors", "an answer is JSON")
         dimensions = parameters.pop("dimensions", None)
         if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
             raise WrongPayload("dimensions: must be a number of at least 1", field="dimensions")

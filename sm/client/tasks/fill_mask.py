@@ -121,6 +121,12 @@ class Options(Parameters):
         default=False,
         description="If the text is too long for the model, read only the part around the masks.",
     )
+    max_input_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**20,
+        description="Tokens to read at most, special ones included: the end of the text is cut off.",
+    )
     separate: bool = Field(
         default=False,
         description="Answer with the rows of transformers' pipeline, which fills each mask by itself.",
@@ -275,6 +281,9 @@ class FillMask(TextTask):
         """
         (encoding,) = self.tokenize([payload])
         ids: Ids = np.array(encoding.ids, np.int64)
+        most = payload.parameters.max_input_tokens
+        if most and len(ids) > min(most, self.max_length):  # before the token that ends it
+            ids = np.concatenate((ids[: min(most, self.max_length) - 1], ids[-1:]))
         positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
         if not positions:
             raise self.wrong_text(f"has no {self.settings.mask_token} to fill")

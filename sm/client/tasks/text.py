@@ -137,6 +137,12 @@ class Truncation(Parameters):
     truncation_direction: LowerCase[Literal["left", "right"]] | None = Field(
         default=None, description="The end that is cut off."
     )
+    max_input_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**20,
+        description="Tokens to read of a text at most, special ones included; what is longer is cut off.",
+    )
 
 
 class TaskText(TextPayload):
@@ -171,6 +177,15 @@ def minimum_length(model: Path) -> int:
     manifests = filter(None, map(Manifest.read, (path for path in model.glob("*") if path.is_dir())))
     profiles = (profile for manifest in manifests for profile in manifest.profiles)
     return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
+
+
+def share_room(lengths: Sequence[int], room: int) -> list[int]:
+    """Return how many tokens of each text stay if the longest is cut off first, as tokenizers 0.23 do."""
+    if len(lengths) == 1 or sum(lengths) <= room:
+        return [min(length, room) for length in lengths]
+    shorter = min(lengths)
+    kept = (shorter, room - shorter) if room - shorter >= shorter else (room // 2, room - room // 2)
+    return list(kept if lengths[0] <= lengths[1] else kept[::-1])
 
 
 class TextTask(Task):
@@ -220,8 +235,16 @@ class TextTask(Task):
 
     def truncates(self, payload: Any) -> bool:
         """True if a text that is too long is cut off: the request decides, else the model's files."""
-        asked = getattr(getattr(payload, "parameters", None), "truncate", None)
+        parameters = getattr(payload, "parameters", None)
+        asked = getattr(parameters, "truncate", None)
+        if asked is None and getattr(parameters, "max_input_tokens", None):
+            return True
         return bool(self.settings.truncate if asked is None else asked)
+
+    def most_tokens(self, payload: Any) -> int:
+        """Return how many tokens of a text are read: as many as the model takes, or as the request asks."""
+        asked = getattr(getattr(payload, "parameters", None), "max_input_tokens", None)
+        return min(asked or self.max_length, self.max_length)
 
     def takes_batches(self) -> bool:
         """True if a text answers in a batch what it answers alone.
@@ -259,15 +282,30 @@ class TextTask(Task):
         encodings = self.tokenize(payloads)
         for index, (payload, encoding) in enumerate(zip(payloads, encodings, strict=True)):
             # The tokenizer has cut off what overflows where task.json says so.
-            if len(encoding.ids) <= self.max_length and not encoding.overflowing:
+            most = self.most_tokens(payload)
+            if len(encoding.ids) <= most and not encoding.overflowing:
                 continue
             if not self.truncates(payload):
                 raise self.too_long()
             end = getattr(getattr(payload, "parameters", None), "truncation_direction", None) or self.cut_end
-            if end != self.cut_end or not encoding.overflowing:
-                text = self.text_of(payload)
-                encodings[index] = self.truncating(end).encode(*([text] if isinstance(text, str) else text))
+            text = self.text_of(payload)
+            texts = [text] if isinstance(text, str) else [*text]
+            if most < self.max_length:
+                encodings[index] = self.cut(texts, end, most)
+            elif end != self.cut_end or not encoding.overflowing:
+                encodings[index] = self.truncating(end).encode(*texts)
         return encodings
+
+    def cut(self, texts: Sequence[str], end: str, most: int) -> Encoding:
+        """Return the tokens of a text, or of a pair, of which fewer are read than the model takes."""
+        parts = [self.part_of(text, end) for text in texts]
+        room = most - self.whole.num_special_tokens_to_add(len(parts) == 2)
+        if room < len(parts):
+            field = "parameters.max_input_tokens"
+            raise WrongPayload(f"{field}: {most} tokens leave no room for a text", field=field)
+        for part, count in zip(parts, share_room([len(part.ids) for part in parts], room), strict=True):
+            part.truncate(count, direction=end)
+        return self.whole.post_process(*parts)
 
     def encode_pair(self, first: str, second: str, payload: Any, holder: Any) -> Encoding:
         """Return the tokens of a pair of texts. Raises :class:`WrongPayload` if they are too many.

@@ -6,6 +6,8 @@ The answers are those of transformers' own pipelines, with the same graphs: ``ma
 from __future__ import annotations
 
 import base64
+import importlib
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -126,9 +128,9 @@ def refused_field(clients: dict[str, Client], task: str, name: str, value: Any) 
 
 #: What the box cannot do, of the parameters of the pipelines of 4.57 and 5.
 REFUSED: dict[str, tuple[str, ...]] = {
-    "text-classification": ("truncation", "padding", "max_length", "tokenizer_kwargs"),
+    "text-classification": ("stride", "is_split_into_words", "return_offsets_mapping"),
     "token-classification": ("is_split_into_words", "delimiter", "offset_mapping"),
-    "fill-mask": ("tokenizer_kwargs",),
+    "fill-mask": ("truncation", "padding"),
     "question-answering": ("padding", "max_question_len"),
     "zero-shot-classification": ("kwargs", "multi_class", "truncation"),
     "image-classification": ("timeout",),
@@ -156,6 +158,125 @@ def test_a_parameter_that_is_not_obeyed_is_refused_by_its_name(
 ) -> None:
     values: tuple[Any, ...] = (1, True, "longest", {})
     assert {refused_field(clients, task, name, value) for value in values} == {f"parameters.{name}"}
+
+
+#: The parameters that are obeyed, or that change no answer, of every pipeline and of each.
+OF_ALL = {"num_workers", "batch_size"}
+TAKEN: dict[str, set[str]] = {
+    "text-classification": {"function_to_apply", "top_k", "tokenizer_kwargs"},
+    "token-classification": {"ignore_labels", "aggregation_strategy", "stride"},
+    "fill-mask": {"top_k", "targets", "tokenizer_kwargs"},
+    "image-classification": {"top_k", "function_to_apply"},
+    "audio-classification": {"top_k", "function_to_apply"},
+    "feature-extraction": {"truncation", "tokenize_kwargs", "return_tensors"},
+}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        *("text-classification", "token-classification", "fill-mask", "image-classification"),
+        *("audio-classification", "automatic-speech-recognition", "feature-extraction"),
+    ],
+)
+def test_each_parameter_of_transformers_pipeline_is_taken_or_refused(task: str) -> None:
+    module = importlib.import_module(f"transformers.pipelines.{task.replace('-', '_')}")
+    name = "".join(word.title() for word in task.split("-")) + "Pipeline"
+    signature = inspect.signature(getattr(module, name)._sanitize_parameters)
+    own = {*signature.parameters} - {"self", "kwargs"}
+    known = TAKEN.get(task, set()) | {*REFUSED.get(task, ())}
+    assert own <= known, own - known
+
+
+#: 12 tokens: [CLS], ten words, [SEP].
+WORDS = ["ada", "lives", "in", "paris", "where", "ada", "lives", "in", "paris", "ada"]
+
+
+def cut(words: int) -> str:
+    return " ".join(WORDS[:words])
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """A classifier of at most eight tokens."""
+    folder = tmp_path_factory.mktemp("models") / "short"
+    write_text_model(folder, "text-classification", ("sad", "glad"))
+    return load_task(folder, task="text-classification", max_length=8)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"truncation": True}, 6),
+        ({"truncation": "longest_first"}, 6),
+        ({"truncation": "only_first", "padding": "max_length", "max_length": 5}, 3),
+        ({"truncation": True, "max_length": 5}, 3),
+        ({"truncation": True, "max_length": 500}, 6),
+        ({"max_length": 4}, 2),
+        ({"tokenizer_kwargs": {"truncation": True, "max_length": 4}}, 2),
+        ({"tokenizer_kwargs": {"max_length": 4}, "max_length": 5}, 3),
+        ({"truncation": True, "batch_size": 8, "num_workers": 0}, 6),
+    ],
+)
+def test_a_text_is_cut_off_as_the_pipelines_tokenizer_is_asked_to(
+    short: Client, parameters: dict[str, Any], words: int
+) -> None:
+    assert ask(short, cut(10), **parameters) == ask(short, cut(words))
+    both = ask(short, [cut(10), "ada"], **parameters)
+    assert both == [*ask(short, cut(words)), *ask(short, "ada")]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"truncation": False},
+        {"truncation": "do_not_truncate", "max_length": 4},
+        {"padding": True},
+        {"padding": True, "max_length": 4},
+    ],
+)
+def test_a_long_text_that_nobody_asks_to_cut_off_is_refused(
+    short: Client, parameters: dict[str, Any]
+) -> None:
+    with pytest.raises(WrongPayload):
+        ask(short, cut(10), **parameters)
+    assert ask(short, cut(6), **parameters) == ask(short, cut(6))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("truncation", value) for value in (1, "some", [], {}, "only_second")),
+        *(("max_length", value) for value in (0, -1, 1.5, "8", True, 2)),
+        *(("padding", value) for value in (1, "left", [], {})),
+        *(("batch_size", value) for value in (-1, 1.5, "two", True)),
+        *(("tokenizer_kwargs", value) for value in (1, [], {"stride": 2})),
+    ],
+)
+def test_what_a_tokenizer_cannot_take_is_refused(short: Client, name: str, value: Any) -> None:
+    with pytest.raises(WrongPayload):
+        ask(short, cut(10), **{name: value})
+
+
+def test_a_pair_loses_the_end_of_its_longer_text_as_tokenizers_do(short: Client) -> None:
+    client: Any = short
+    for most in (5, 6, 7):
+        for first, second in ((10, 1), (1, 10), (3, 10), (10, 10), (4, 3)):
+            tokenizer = client.truncate_at("right")
+            tokenizer.enable_truncation(most)
+            right = tokenizer.encode(cut(first), cut(second))
+            own = client.cut([cut(first), cut(second)], "right", most)
+            assert (own.ids, own.type_ids) == (right.ids, right.type_ids), (most, first, second)
+
+
+def test_a_text_with_a_mask_is_cut_off_at_its_end(clients: dict[str, Client]) -> None:
+    client = clients["fill-mask"]
+    text = "[MASK] " + cut(10)
+    whole, most = ask(client, "[MASK] " + cut(2)), {"truncation": True, "max_length": 5}
+    assert ask(client, text, tokenizer_kwargs=most) == whole
+    with pytest.raises(WrongPayload):
+        ask(client, f"{cut(10)} [MASK]", tokenizer_kwargs=most)
 
 
 @pytest.mark.parametrize(
