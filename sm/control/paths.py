@@ -68,13 +68,14 @@ POLLED = frozenset(path.rule for path in PATHS if path.is_polled)
 SPECIAL = ("/ping", "/")
 
 
-def pattern(paths: tuple[ControlPath, ...]) -> str:
+def pattern(paths: tuple[ControlPath, ...], name: str = "[^/]*") -> str:
     """Return a regular expression of nginx for the paths, without its anchors.
 
-    A name in an open path has few characters: what needs no key must not be spelled in two ways.
+    A name in an open path has few characters: what needs no key must not be spelled in two ways. ``name`` is
+    what any other may have: a decoded one may have a question mark, at which an encoded one ends.
     """
     return "|".join(
-        re.sub(r"<\w+>", "[A-Za-z0-9._-]+" if path.is_open else "[^/?]*", path.rule.replace(".", r"\."))
+        re.sub(r"<\w+>", "[A-Za-z0-9._-]+" if path.is_open else name, path.rule.replace(".", r"\."))
         for path in paths
     )
 
@@ -85,7 +86,8 @@ def nginx_values() -> dict[str, str]:
     others = tuple(path for path in PATHS if path.rule not in SPECIAL and not path.takes_body)
     return {
         "max_scrapes": str(MAX_SCRAPES),
-        "control_paths": pattern(PATHS),
+        "control_paths": pattern(PATHS, "[^/?]*"),
+        "body_uris": pattern(bodies, "[^/?]*"),
         "body_paths": pattern(bodies),
         "open_paths": pattern(tuple(path for path in others if path.is_open)),
         "scraped_paths": pattern(tuple(path for path in others if path.is_scraped)),

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 #: Bytes. Larger files are linked, and the box itself reads none of them: copies of weights would double a
 #: model's disk space.
 MAX_COPIED_FILE_BYTES = 2**20
+#: Bytes of a ``client.py``. The control plane parses it, so that a load fails for a syntax error: three bytes
+#: of code may cost 1,500 bytes of memory. Modules and data beside it are not parsed.
+MAX_CLIENT_BYTES = 2**17
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ class Plugin:
         return cls(files[0]) if files else None
 
 
-def _check_size(file: Path) -> None:
-    if file.stat().st_size > MAX_COPIED_FILE_BYTES:
-        raise BadInput(f"{file} has more than {MAX_COPIED_FILE_BYTES} bytes: a client is shorter")
+def _check_size(file: Path, limit: int = MAX_COPIED_FILE_BYTES) -> None:
+    if file.stat().st_size > limit:
+        raise BadInput(f"{file} has more than {limit} bytes: put code and data into files beside it")
 
 
 def _check_syntax(file: Path) -> None:
     """Check a client's syntax, so that the load fails. Other errors appear at the first request."""
-    _check_size(file)
+    _check_size(file, MAX_CLIENT_BYTES)
     try:
         ast.parse(file.read_bytes())
     except (RecursionError, MemoryError):

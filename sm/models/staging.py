@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,10 @@ class Staging:
 
     def __init__(self, repository: Path, archives: Path) -> None:
         self._repository, self._archives = repository, archives
+        #: What is being removed: many files take longer than a caller waits.
+        self._removed = archives.with_name(f"{archives.name}-removed")
+        for left in self._removed.glob("*"):  # by an earlier process
+            _remove_in_background(left)
 
     def folder_of(self, record_id: str) -> Path:
         """Return the folder of a record."""
@@ -96,9 +102,23 @@ class Staging:
 
     def remove(self, names: Mapping[str, str], record_id: str) -> None:
         """Remove everything that :meth:`copy`, :meth:`add` and :meth:`view` created."""
-        for name in names.values():
-            shutil.rmtree(self._repository / name, ignore_errors=True)
-        shutil.rmtree(self._archives / record_id, ignore_errors=True)
+        folders = [self._repository / name for name in names.values()]
+        for folder in (*folders, self._archives / record_id):
+            moved = self._removed / secrets.token_hex(8)
+            try:
+                self._removed.mkdir(exist_ok=True)
+                folder.rename(moved)
+            except FileNotFoundError:
+                continue
+            except OSError:  # such as a full disk
+                moved = folder
+                shutil.rmtree(folder, ignore_errors=True)
+            _remove_in_background(moved)
+
+
+def _remove_in_background(folder: Path) -> None:
+    if folder.is_dir():
+        threading.Thread(target=shutil.rmtree, args=(folder, True), name="remove", daemon=True).start()
 
 
 def is_complete(folder: Path) -> bool:

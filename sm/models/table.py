@@ -130,7 +130,9 @@ class Models:
     def is_versioned(self, name: str) -> bool:
         """True if Triton may have the model under another name than its callers. Has no effect."""
         row = self._loader.table.rows.get(name)
-        return row is not None and row.record is not None and row.record.version != ""
+        if row is None or row.record is None:
+            return False
+        return row.record.version != "" or row.record.entry not in ("", name)
 
     def use(self, name: str, invocation: Invocation | None) -> Served | None:
         """Return the model of that name, to be used until the invocation ends; None if there is none.

@@ -40,6 +40,8 @@ LFS_POINTER = b"version https://git-lfs"
 #: For reading an archive's first files. After that the version is unknown.
 MAX_READ_S = 3.0
 #: The path of a file of Python in an environment. It leaves out ``python3.1``, a link that conda creates for
+#: In a path of HTTP these would end a name or the line, and Triton decodes no name.
+UNREACHABLE = re.compile(r"[\0-\x20\x7f?#]")
 #: Python 3.10 and later.
 LIBRARY = re.compile(r"^(?:\./)?lib/(?:lib)?python(3\.(?!1(?:/|$|\.so))\d+)(?:/|\.so|$)")
 
@@ -225,6 +227,11 @@ def name_problems(model: Model) -> Iterator[Problem]:
             f"The folder of the Python model {model.folder} has {fault}, which not every Triton takes: "
             "give it a name of letters, digits and any of . _ - @ + = % , :",
             hangs=True,
+        )
+    elif found := UNREACHABLE.search(model.name):
+        yield Problem(
+            f"The folder of the model {model.folder} has {found[0]!r} in its name, with which Triton's "
+            "HTTP cannot be asked for it: give it a name of letters, digits and any of . _ - @ + = % , :"
         )
 
 

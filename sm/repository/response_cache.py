@@ -25,13 +25,20 @@ def refused(inspected: Sequence[Model], has_cache: bool = True) -> dict[str, str
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def chosen_outputs(model: Model) -> frozenset[str]:
-    """Return the outputs that a request must ask for, all or none; empty if it may ask for any.
+#: Triton 2.51 keeps the answer of a model that failed as one without outputs, and gives it to later callers.
+KEPT_FAILURE = (
+    "the model failed for this input before, and the response cache has kept that: send another input, or "
+    "use the model without the cache"
+)
+
+
+def cached_outputs(model: Model) -> frozenset[str]:
+    """Return the outputs of a model that has the cache, of which a request must ask for all or none.
 
     The cache's key does not have them: an answer with some would be given to a request for others.
     """
     config = model.config
-    if config is None or not config.response_cache.enable or len(config.output) < 2:
+    if config is None or not config.response_cache.enable:
         return frozenset()
     return frozenset(output.name for output in config.output)
 

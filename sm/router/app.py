@@ -97,7 +97,7 @@ def pipeline_of(
         settings.max_records,
     )
     upstream = Upstream(box.http_port, settings.timeout, calls, settings.max_body)
-    chosen = lru_cache(maxsize=256)(partial(chosen_outputs, box.served))
+    chosen = lru_cache(maxsize=256)(partial(cached_outputs, box.served))
     return Pipeline(
         models,
         classifier,
@@ -113,10 +113,10 @@ def pipeline_of(
     )
 
 
-def chosen_outputs(served: Path, model: str) -> frozenset[str]:
-    """Return the outputs that a request of a model must ask for, all or none; empty if it may ask for any."""
+def cached_outputs(served: Path, model: str) -> frozenset[str]:
+    """Return the outputs of a model that has Triton's response cache; else nothing."""
     is_name = "/" not in model and model not in ("", ".", "..")
-    return response_cache.chosen_outputs(Model.read(served / model)) if is_name else frozenset()
+    return response_cache.cached_outputs(Model.read(served / model)) if is_name else frozenset()
 
 
 def sessions_of(settings: Settings, box: Box) -> Sessions | None:

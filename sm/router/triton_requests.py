@@ -18,6 +18,7 @@ from sm.errors import (
     BadInput,
     Forbidden,
     MethodNotAllowed,
+    ModelFailed,
     NotAcceptable,
     NotFound,
     NotReady,
@@ -28,21 +29,21 @@ from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, load_json, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, Served
+from sm.repository import response_cache
 from sm.router.back_pressure import finish
 from sm.router.event_streams import split_events
 from sm.router.request_types import Message, TritonRequest
 from sm.triton.http_proxy import (
     ERRORS,
     HEADER_SIZE,
-    MODEL_PATH,
     Reply,
     Request,
     Upstream,
     end_to_end,
     failure_text,
-    model_in,
 )
 from sm.triton.inference_plan import REQUEST_TOKEN
+from sm.triton.model_paths import MODEL_PATH, model_in, model_path
 from sm.triton.triton_errors import Failed, translate_http_status
 
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
@@ -57,7 +58,7 @@ class Triton:
         upstream: Upstream,
         models: Models,
         readiness: Readiness | None = None,
-        chosen_outputs: Callable[[str], frozenset[str]] | None = None,
+        cached_outputs: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
         """Create it.
 
@@ -65,10 +66,11 @@ class Triton:
             upstream: Triton's port.
             models: What is served.
             readiness: Why models are not ready, as their clients say.
-            chosen_outputs: Returns the outputs of a model that a request must ask for, all or none.
+            cached_outputs: Returns the outputs of a model that has the response cache, of which a request
+                must ask for all or none; else nothing.
         """
         self._upstream, self._models = upstream, models
-        self._readiness, self._chosen_outputs = readiness, chosen_outputs
+        self._readiness, self._cached_outputs = readiness, cached_outputs
 
     def close(self) -> None:
         """Close the idle connections, which a worker keeps until it ends."""
@@ -95,7 +97,7 @@ class Triton:
         try:
             upstream_request = to_upstream(request, model)
             self._check_outputs(model, upstream_request)
-            answer = as_accepted(to_answer(self._upstream.send(upstream_request, invocation)), accept)
+            answer = as_accepted(to_answer(self._send(model, upstream_request, invocation)), accept)
             return name, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
             if models.comes_again and models.known(request.model) and not request.version:
@@ -111,15 +113,26 @@ class Triton:
         if match and self._models.is_versioned(name):
             served = self._models.use_model(name, invocation)
             model = name if served is None else served.entry
-            target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
+        if match:
+            target = model_path(model, target[match.end() :])
         request = Request(method, target, message.body, headers_of(message))
         self._check_outputs(model, request)
         accept = message.headers.get("accept", "")
         if method == "POST":  # others change nothing, and may have no body
             is_stream = target.partition("?")[0].endswith("/generate_stream")
             negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
-        answer = as_accepted(to_v2_answer(self._upstream.send(request, invocation)), accept)
+        answer = as_accepted(to_v2_answer(self._send(model, request, invocation)), accept)
         return answer if model == name else rename_model(answer, model, name)
+
+    def _send(self, model: str, request: Request, invocation: Invocation | None) -> Reply:
+        """Send a request. Raises :class:`ModelFailed` if the response cache has kept a failure for it."""
+        reply = self._upstream.send(request, invocation)
+        every = self._cached_outputs(model) if self._cached_outputs else frozenset()
+        if every and reply.status == 200 and request.method == "POST" and isinstance(reply.body, bytes):
+            names = [orjson.dumps(name) for name in every]
+            if not any(name in reply.body for name in names):
+                raise ModelFailed(response_cache.KEPT_FAILURE)
+        return reply
 
     def _check_outputs(self, model: str, request: Request) -> None:
         """Refuse a choice of outputs that answers of Triton's response cache may not have.
@@ -127,8 +140,8 @@ class Triton:
         Raises:
             BadInput: The request asks for some outputs of a model whose requests must ask for all.
         """
-        every = self._chosen_outputs(model) if self._chosen_outputs else frozenset()
-        if not every or not request.target.partition("?")[0].endswith("/infer"):
+        every = self._cached_outputs(model) if self._cached_outputs else frozenset()
+        if len(every) < 2 or not request.target.partition("?")[0].endswith("/infer"):
             return
         size = request.headers.get(HEADER_SIZE, "")
         try:
@@ -199,7 +212,7 @@ def headers_of(message: Message) -> dict[str, str]:
 def path(model: str, version: str, verb: str) -> str:
     """Return Triton's path for a model."""
     versioned = f"/versions/{quote(version, safe='')}" if version else ""
-    return f"/v2/models/{quote(model, safe='')}{versioned}/{verb}"
+    return model_path(model, f"{versioned}/{verb}")
 
 
 def header_size(message: Message) -> int:

@@ -19,6 +19,7 @@ from sm.router.classify import INFERENCE
 from sm.router.invocation_routes import Router
 from sm.router.triton_requests import without_request_token
 from sm.router.wsgi import read_message, respond
+from sm.triton.model_paths import model_in
 
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
@@ -73,7 +74,7 @@ def blueprint(router: Router) -> Blueprint:
         request.environ[ROUTE] = check_allowed(request.method, path)
         inference = INFERENCE.fullmatch(path)
         if inference is not None:
-            return respond(router.answer(request.environ, model=unquote(inference[1]), target=target))
+            return respond(router.answer(request.environ, model=model_in(path), target=target))
         invocation = router.begin(request.environ)
         invocation.check()
         with running(invocation):
@@ -133,6 +134,6 @@ def check_allowed(method: str, path: str) -> str:
 
 
 def raw_target(incoming: Request) -> str:
-    """Return path and query as the caller sent them: Triton decodes percent signs itself."""
+    """Return path and query as the caller sent them, percent signs and all."""
     raw = incoming.environ.get("RAW_URI", "") or incoming.full_path.rstrip("?")
     return raw if raw.startswith("/") else f"/{raw.partition('://')[2].partition('/')[2]}"

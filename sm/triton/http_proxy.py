@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from urllib.parse import unquote
 
 import h11
 import numpy as np
@@ -40,6 +39,7 @@ from sm.errors import (
 from sm.http.messages import load_json, not_json
 from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
+from sm.triton.model_paths import model_asked
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import UNREACHABLE, Failed, translate_http_status
@@ -65,7 +65,6 @@ HOP_BY_HOP = {
     "upgrade",
 }
 STREAM = "text/event-stream"
-MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 VERSION_PATH = re.compile(r"/v2/models/[^/?]+/versions/([^/?]+)")
 #: Beginnings of an error's body, and of an event with an error.
 ERRORS = (b'{"error":', b'data: {"error":')
@@ -143,7 +142,7 @@ class Upstream:
             DeadlinePassed, CallerGone: The invocation ended.
             BadInput: The body is beyond the bounds.
         """
-        model = model_in(request.target)
+        model = model_asked(request.target)
         attributes: dict[str, Value] = {
             "http.request.method": request.method,
             "server.address": LOOPBACK,
@@ -353,12 +352,6 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise HeadersTooLong(f"Triton takes no header of more than {MAX_FIELD_CHARACTERS:,} characters")
 
 
-def model_in(target: str) -> str:
-    """Return the name of the model in the path of a request for Triton; empty if there is none."""
-    match = MODEL_PATH.match(target)
-    return unquote(match[1]) if match else ""
-
-
 def failure_text(status: int, body: bytes) -> str | None:
     """Return Triton's error message in a reply or an event; None if it is not an error.
 
@@ -390,8 +383,9 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tensors: bool = False) -> None:
+def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tensors: bool = False) -> bytes:
     """Refuse a body that claims more than it has, or is nested too deeply, and values that Triton would cast.
+    Return the JSON, unpacked.
 
     Triton reports other errors. Triton 2.51 ends at some bodies that these bounds keep away.
 
@@ -433,6 +427,7 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
             except orjson.JSONDecodeError as error:
                 raise not_json(error) from None
             check_tensors(request)
+    return text
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
 
 from sm.errors import StartError
 from sm.hardware import cores, memory_limit
@@ -28,6 +27,7 @@ from sm.repository import machine, models, overlay
 from sm.repository.models import CODE
 from sm.run_state import SHARED_MEMORY, Box, python_instances
 from sm.settings import CACHE_OPTION, Settings, boolean, format_value, number, read_all, setting, verbosity
+from sm.triton.model_paths import model_path
 
 log = logging.getLogger(__name__)
 
@@ -360,7 +360,7 @@ def why_unready(
     if row.get("state") != "READY":
         return LOADING if row.get("state") == "LOADING" else _reason(row)
     version = f"/versions/{row['version']}" if row.get("version") else ""
-    path = f"/v2/models/{quote(row['name'], safe='')}{version}/ready"
+    path = model_path(row["name"], f"{version}/ready")
     status, body = request(http_port, keys, "GET", path, seconds)
     if status in (0, 200):
         return "" if status else None
@@ -409,7 +409,7 @@ def last_end(http_port: int, model: str, keys: Mapping[str, str] = NO_KEYS) -> f
 
     It is 0 if it never did, or is not served any more; None if Triton does not answer.
     """
-    status, answer = _query(http_port, keys, "GET", f"/v2/models/{quote(model, safe='')}/stats")
+    status, answer = _query(http_port, keys, "GET", model_path(model, "/stats"))
     rows = answer["model_stats"] if answer else []
     return max((row["last_inference"] / 1000 for row in rows), default=0.0) if status else None
 

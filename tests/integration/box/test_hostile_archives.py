@@ -297,3 +297,29 @@ def test_a_client_whose_import_never_ends_stops_no_other_client_for_ever(
             assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
         endpoint.unload("stuck")
     endpoint.unload("fine")
+
+
+@pytest.mark.exhaustive
+def test_an_archive_of_many_files_is_unloaded_as_soon_as_triton_has_let_go_of_it(
+    endpoint: MultiModelEndpoint,
+) -> None:
+    url = endpoint.platform.write_flat("many", multiplying_model(3))
+    data = Path(url) / "1" / "data"
+    data.mkdir()
+    for number in range(20_000):
+        (data / f"{number}").touch()
+    endpoint.load_successfully("many", url)
+    assert endpoint.infer_y("many") == [3, 6]
+    assert endpoint.unload("many").status_code == 200
+    archives = endpoint.box.run_folder() / "archives-removed"
+    wait_until(lambda: not list(archives.glob("*")), description="the end of its files")
+
+
+@pytest.mark.parametrize("size", [2**17 + 1, 900_000])
+def test_a_client_that_takes_long_to_parse_is_refused_unread(endpoint: MultiModelEndpoint, size: int) -> None:
+    url = endpoint.platform.write_flat("large", multiplying_model())
+    (Path(url) / "code").mkdir(exist_ok=True)
+    (Path(url) / "code" / "client.py").write_text("x = [" + "[]," * (size // 3) + "]")
+    refused = endpoint.load("large-client", url)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
+    assert endpoint.infer_y("good") == [2, 4]

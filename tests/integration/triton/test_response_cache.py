@@ -57,6 +57,7 @@ class Large(TensorClient):
 def multiplying(factor: int, size: int = LARGE) -> Model:
     return Model(
         'self.count = getattr(self, "count", 0) + 1\n'
+        'if tensor(request, "x").ravel()[0] == 666:\n    raise ValueError("it fails")\n'
         f'return {{"y": tensor(request, "x") * {factor}, "count": np.array([[self.count]], np.int64)}}',
         {"x": ("FP32", [size])},
         {"y": ("FP32", [size]), "count": ("INT64", [1])},
@@ -168,3 +169,16 @@ def test_the_commands_of_the_page_ask_for_the_cache_and_show_its_series(
     page = (HERE / "docs" / "run" / "response-cache.md").read_text()
     assert names
     assert all(f"`{name}`" in page for name in names)
+
+
+def test_a_failure_that_the_cache_has_kept_is_a_failure_for_every_later_caller(box: RunningBox) -> None:
+    """Triton 2.51 answers the second one with 200 and no outputs."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [666, 1]}
+    body = {"inputs": [tensor]}
+    for _ in range(3):
+        for path in ("/v2/models/small/infer", "/invocations?modelname=small"):
+            answer = requests.post(f"{box.url}{path}", json=body, timeout=60)
+            assert (answer.status_code, answer.json()["code"]) == (500, "model_failed"), answer.text
+        call = {"modelname": "cached", "payload": {"x": 666}}
+        answer = requests.post(f"{box.url}/invocations", json=call, timeout=60)
+        assert (answer.status_code, answer.json()["code"]) == (500, "model_failed"), answer.text

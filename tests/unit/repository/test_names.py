@@ -73,3 +73,12 @@ def test_what_a_configuration_adds_to_the_command_is_refused(tmp_path: Path, lin
     for archive in (tmp_path, folder):
         with pytest.raises(BadInput):
             Archive.read(archive, archive)
+
+
+@pytest.mark.parametrize("character", "?# \t\n\x7f")
+def test_no_model_has_a_name_that_ends_a_path_of_http(tmp_path: Path, character: str) -> None:
+    """Triton's HTTP decodes no name, so ``%3F`` is not a question mark to it."""
+    folder = tmp_path / f"a{character}b"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text('platform: "ensemble"\n')
+    assert certain(tmp_path)

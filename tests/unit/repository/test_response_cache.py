@@ -66,8 +66,8 @@ def test_an_ensembles_step_with_several_outputs_is_refused(tmp_path: Path) -> No
     )
     inspected = models.read(tmp_path)
     assert response_cache.refused(inspected).keys() == {"two"}
-    chosen = {each.name: response_cache.chosen_outputs(each) for each in inspected}
-    assert chosen == {"one": set(), "two": {"y", "z"}, "alone": {"y", "z"}, "all": set()}
+    chosen = {each.name: response_cache.cached_outputs(each) for each in inspected}
+    assert chosen == {"one": {"y"}, "two": {"y", "z"}, "alone": {"y", "z"}, "all": set()}
 
 
 def test_triton_does_not_see_that_a_refused_model_asks(tmp_path: Path) -> None:
