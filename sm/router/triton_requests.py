@@ -294,7 +294,9 @@ def parsable_json(body: bytes) -> bytes:
                 "an output has bytes that are not UTF-8, which JSON cannot have; "
                 'ask for it with "parameters": {"binary_data": true}'
             ) from None
-    return strict_json(body)
+    body = strict_json(body)
+    # An ensemble says its sequence once for each output of the last step, in one object.
+    return orjson.dumps(orjson.loads(body)) if body.count(b'"sequence_id":') > 1 else body
 
 
 def without_request_token(answer: Answer) -> Answer:

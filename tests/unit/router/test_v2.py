@@ -18,6 +18,7 @@ from sm.router.triton_requests import (
     as_accepted,
     header_size,
     headers_of,
+    parsable_json,
     rename_model,
     to_answer,
     to_v2_answer,
@@ -132,3 +133,18 @@ def test_any_json_for_triton_passes_or_is_bad_input(body: bytes) -> None:
         check_json(body, {}, 2**25, has_tensors=True)
     except BadInput as error:
         assert (error.status, error.code) == (400, "bad_input")
+
+
+def test_an_ensembles_answer_has_each_key_once() -> None:
+    """Triton repeats the parameters of a sequence for each output."""
+    repeated = b'"sequence_id":7,"sequence_start":false,"sequence_end":false'
+    body = b'{"model_name":"a","parameters":{%b,%b},"outputs":[{"name":"y","data":[1.5]}]}' % (
+        repeated,
+        repeated,
+    )
+    answer = parsable_json(body)
+    json.loads(
+        answer, object_pairs_hook=lambda pairs: pytest.fail("twice") if len(dict(pairs)) < len(pairs) else 0
+    )
+    assert json.loads(answer) == json.loads(body)
+    assert parsable_json(b'{"parameters":{%b}}' % repeated) == b'{"parameters":{%b}}' % repeated
