@@ -95,7 +95,7 @@ COPY serve nginx.conf ./
 COPY sm sm
 # Compile here, because the running container may not write. The .pth file makes `sm` importable from any folder.
 # Any user may read the files, whatever the builder's umask was: serverless endpoints run the image as a user of theirs.
-RUN find serve nginx.conf sm \( ! -perm -o+r -o -type d ! -perm -o+x \) -exec chmod o+rX {} + \
+RUN find serve nginx.conf sm \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod a+rX {} + \
  && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
  && echo /opt/trireme > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
 # A base with Triton runs Python models on its own Python: see the file.
@@ -132,7 +132,7 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 ARG SOURCE=unknown
 # This RUN follows the ARGs, because Podman 4 ignores changed ARGs when it takes a LABEL from its cache.
-RUN find model clients \( ! -perm -o+r -o -type d ! -perm -o+x \) -exec chmod o+rX {} + \
+RUN find model clients \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod a+rX {} + \
  && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
 # A number, so that Kubernetes can see that the user is not root.
 USER ${RUN_AS}

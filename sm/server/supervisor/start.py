@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
         if is_root_of_image():
-            give_up_root(Log(formatter, selector))
+            give_up_root(formatter)
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
             repository = Cache(settings.cache).repositories / ("examples" if examples else "cpu")
@@ -99,15 +99,18 @@ def main(arguments: Sequence[str]) -> int:
         log.output.flush(FLUSH_TIMEOUT_S)
 
 
-def give_up_root(log: Log) -> None:
+def give_up_root(formatter: Formatter) -> None:
     """Go on as an ordinary user. Returns if the box cannot run so, and logs why."""
-    account = Account.find()
-    if obstacle := account.obstacle(os.environ):
+    log, account = Log(formatter, PollSelector()), Account.find()
+    obstacle = account.obstacle(os.environ)
+    if obstacle:
         log.log("warning", f"started as root, and stays root: {obstacle}")
-        return
-    log.log("info", f"started as root: the box runs as user {account.user}, who can read all that it needs")
+    else:
+        log.log("info", f"started as root: the box runs as user {account.user}, who can read all it needs")
+    # Two logs must not write at the same time.
     log.output.flush(FLUSH_TIMEOUT_S)
-    account.execute_again()
+    if not obstacle:
+        account.execute_again()
 
 
 def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:
