@@ -243,8 +243,9 @@ class TextTask(Task):
 
     def most_tokens(self, payload: Any) -> int:
         """Return how many tokens of a text are read: as many as the model takes, or as the request asks."""
-        asked = getattr(getattr(payload, "parameters", None), "max_input_tokens", None)
-        return min(asked or self.max_length, self.max_length)
+        asked: int | None = getattr(getattr(payload, "parameters", None), "max_input_tokens", None)
+        most: int = min(asked or self.max_length, self.max_length)
+        return most
 
     def takes_batches(self) -> bool:
         """True if a text answers in a batch what it answers alone.
@@ -289,7 +290,7 @@ class TextTask(Task):
                 raise self.too_long()
             end = getattr(getattr(payload, "parameters", None), "truncation_direction", None) or self.cut_end
             text = self.text_of(payload)
-            texts = [text] if isinstance(text, str) else [*text]
+            texts: tuple[Any, ...] = (text,) if isinstance(text, str) else text
             if most < self.max_length:
                 encodings[index] = self.cut(texts, end, most)
             elif end != self.cut_end or not encoding.overflowing:
@@ -298,7 +299,7 @@ class TextTask(Task):
 
     def cut(self, texts: Sequence[str], end: str, most: int) -> Encoding:
         """Return the tokens of a text, or of a pair, of which fewer are read than the model takes."""
-        parts = [self.part_of(text, end) for text in texts]
+        parts: list[Any] = [self.part_of(text, end) for text in texts]
         room = most - self.whole.num_special_tokens_to_add(len(parts) == 2)
         if room < len(parts):
             field = "parameters.max_input_tokens"

@@ -244,15 +244,18 @@ def test_a_long_text_that_nobody_asks_to_cut_off_is_refused(
     assert ask(short, cut(6), **parameters) == ask(short, cut(6))
 
 
+UNREADABLE: dict[str, tuple[Any, ...]] = {
+    "truncation": (1, "some", [], {}, "only_second"),
+    "max_length": (0, -1, 1.5, "8", True, 2),
+    "padding": (1, "left", [], {}),
+    "batch_size": (-1, 1.5, "two", True),
+    "tokenizer_kwargs": (1, [], {"stride": 2}),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        *(("truncation", value) for value in (1, "some", [], {}, "only_second")),
-        *(("max_length", value) for value in (0, -1, 1.5, "8", True, 2)),
-        *(("padding", value) for value in (1, "left", [], {})),
-        *(("batch_size", value) for value in (-1, 1.5, "two", True)),
-        *(("tokenizer_kwargs", value) for value in (1, [], {"stride": 2})),
-    ],
+    [(name, value) for name, values in UNREADABLE.items() for value in values],
 )
 def test_what_a_tokenizer_cannot_take_is_refused(short: Client, name: str, value: Any) -> None:
     with pytest.raises(WrongPayload):
