@@ -121,11 +121,11 @@ class Container:
         return requests.post(where, data=body, headers={"Content-Type": content_type}, timeout=60)
 
     def infer(self, model: str) -> Any:
-        """Send a number to a model that answers with a JSON text, and return it."""
+        """Send a number to a model that answers with the bytes of a JSON text, and return it."""
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
         answer = self.send(json.dumps({"inputs": [tensor]}).encode(), model=model)
         assert answer.ok, answer.text
-        return json.loads(answer.json()["outputs"][0]["data"][0])
+        return json.loads(bytes(answer.json()["outputs"][0]["data"]))
 
     def models(self) -> set[str]:
         rows = requests.get(f"{self.url}/models", timeout=10).json()["models"]
