@@ -119,6 +119,7 @@ ROUTES: Mapping[str, RouteTypes] = {
     "GET /metrics": RouteTypes((), (TEXT,)),
 }
 
+MEDIA_RANGE = re.compile(r"[^/\s]+/[^/\s]+")
 PARTS = {mark: re.compile(rf'(?:[^{mark}"]|"(?:[^"\\]|\\.)*"?)+') for mark in ",;"}
 
 
@@ -266,19 +267,20 @@ class MediaRange(NamedTuple):
 def read_accept(header: str) -> tuple[MediaRange, ...]:
     """Parse an ``Accept`` header; empty if the caller takes anything (RFC 9110, section 12.5.1).
 
-    Parts that are not media ranges are ignored. Parameters other than ``q`` are too: none of them tells two
-    answers of the box apart.
+    Parts that are not media ranges are ignored, as are empty ones. Parameters other than ``q`` are too: none
+    of them tells two answers of the box apart.
     """
     ranges = []
     for part in PARTS[","].findall(header):
-        name, *options = (option.strip().lower() for option in PARTS[";"].findall(part))
-        name = "*/*" if name == "*" else name  # Java's HttpURLConnection sends it
+        name, _, rest = part.lower().partition(";")
+        name = "*/*" if name.strip() == "*" else name.strip()  # Java's HttpURLConnection sends it
+        options = (option.strip() for option in PARTS[";"].findall(rest))
         text = next((option[2:] for option in options if option.startswith("q=")), "1")
         try:
             quality = min(max(0.0, float(text)), 1.0)
         except ValueError:
             continue
-        if name.count("/") == 1 and " " not in name:
+        if MEDIA_RANGE.fullmatch(name):
             ranges.append(MediaRange(name, quality))
     return tuple(ranges)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,8 @@ from werkzeug.http import parse_accept_header
 from sm.errors import BadInput, TriremeError, UnsupportedType
 from sm.http import media_types
 from sm.http.media_types import acceptable, choose, choose_kind, kind_of, parse, to_utf8, without_charset
-from sm.http.messages import BINARY, BOM, NPY, OCTET_STREAM
+from sm.http.messages import BINARY, BOM, JSON, NPY, OCTET_STREAM
+from sm.router.classify import custom_attributes
 from tests.support.hostile_pictures import encode
 from tests.support.npy_bodies import encode_npy
 
@@ -171,3 +174,44 @@ def test_accept_is_negotiated_as_werkzeug_weighs_it(parts: list[tuple[str, str]]
 )
 def test_odd_headers_and_other_names_are_negotiated(header: str, expected: str) -> None:
     assert choose(header, OFFERS) == expected
+
+
+#: Headers without any media range: a list may have empty elements (RFC 9110, section 5.6.1.2).
+EMPTY = (
+    "",
+    ";",
+    " ; ",
+    ";;",
+    ",",
+    ",;",
+    ";,",
+    ";q=1",
+    ";q=0",
+    "q=1",
+    "q=0,;",
+    ";text/csv",
+    "/",
+    "text/",
+    "/csv",
+)
+
+
+@pytest.mark.parametrize("header", EMPTY)
+def test_an_empty_element_of_accept_is_ignored(header: str) -> None:
+    assert acceptable(header, (JSON, "text/csv")) == (JSON, "text/csv")
+    assert media_types.most_wanted(header) == ""
+    assert choose(f"{header},text/csv", (JSON, "text/csv")) == "text/csv"
+    assert choose(f"text/csv;q=0.5,{header}", (JSON, "text/csv")) == "text/csv"
+
+
+def test_no_short_header_is_an_error_of_its_parser() -> None:
+    """Each header of up to four characters of those that have a meaning."""
+    for length in range(5):
+        for characters in product(' ,;="/*q1\\a', repeat=length):
+            header = "".join(characters)
+            # Without their caches, which many headers would only fill.
+            media_types.read_accept.__wrapped__(header)
+            media_types.without_charset.__wrapped__(header)
+            custom_attributes(header)
+            name = header.partition(";")[0].strip()
+            assert media_types.parse.__wrapped__(header).name == (name or JSON)
