@@ -200,7 +200,8 @@ def libpython() -> Path:
     """Find the running interpreter's shared library, which the stub embeds."""
     own = sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib"
     folders = [*(Path(folder) for folder in own if folder), *_ldconfig_folders()]
-    library = next((folder / LIBPYTHON for folder in folders if (folder / LIBPYTHON).is_file()), None)
+    # A Python that was moved may name a folder that this user may not enter, where Path.is_file() raises.
+    library = next((folder / LIBPYTHON for folder in folders if os.access(folder / LIBPYTHON, os.R_OK)), None)
     if library is None:
         raise StartError(
             f"Triton's python backend needs {LIBPYTHON}, which this Python ({sys.base_prefix}) does not "
