@@ -26,6 +26,8 @@ class Reach(NamedTuple):
     is_decoupled: bool
     #: True if one of all keeps state between calls.
     has_state: bool
+    #: The models that keep it.
+    stateful: tuple[Model, ...] = ()
 
 
 class PythonModels:
@@ -58,7 +60,8 @@ class PythonModels:
         parts = tuple(dict.fromkeys(_parts(model, reached)))
         configurations = (reached[name].config for name in parts)
         is_decoupled = any(config and config.model_transaction_policy.decoupled for config in configurations)
-        return Reach(python, parts, is_decoupled, any(each.has_state for each in reached.values()))
+        stateful = tuple(each for each in reached.values() if each.has_state)
+        return Reach(python, parts, is_decoupled, bool(stateful), stateful)
 
     def _reached(self, model: str) -> Iterator[Model]:
         """Yield each model that may answer in a call of ``model``."""

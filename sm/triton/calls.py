@@ -27,6 +27,7 @@ from sm.polling import POLL_S, poll_until
 from sm.run_state import Box
 from sm.triton import server
 from sm.triton.retries import RESERVATION_S, Failures, Step, next_step
+from sm.triton.sequence_ids import id_types
 
 #: Seconds after which a call is sent although an instance is still missing, if another one serves.
 INSTANCE_WAIT_S = 5.0
@@ -45,6 +46,7 @@ class Calls:
         seconds: Longest wait of a request, all its waits together; 0 for none.
         folder: For the locks of the calls that are sent alone.
         loaded: The folder of the models that the box has loaded on demand; None if it loads none.
+        sequence_id_types: Returns the datatypes in which the models that a call reaches take a sequence's id.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Calls:
         seconds: float = 0.0,
         folder: Path = Path(),
         loaded: Path | None = None,
+        sequence_id_types: Callable[[str], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
         self.guard, self._shared, self.has_state = guard, guard.shared, has_state
         self._seconds, self._folder, self._loaded = seconds, folder, loaded
+        self.sequence_id_types = sequence_id_types
 
     @classmethod
     def of(cls, box: Box, seconds: float) -> Calls:
@@ -67,7 +71,14 @@ class Calls:
         loaded = box.served if box.catalog else None
         last_end = partial(server.last_end, box.http_port, keys=box.http_keys)
         guard = AnswerGuard.of(box, models, last_end)
-        return cls(guard, lambda model: models.of(model).has_state, waits, box.run, loaded)
+        return cls(
+            guard,
+            lambda model: models.of(model).has_state,
+            waits,
+            box.run,
+            loaded,
+            lambda model: id_types(models.of(model).stateful),
+        )
 
     def comes_again(self, model: str, version: str = "") -> bool:
         """True if a restarted Triton could not load a model that it should know; it will be loaded again."""

@@ -41,6 +41,7 @@ from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.model_paths import model_asked
 from sm.triton.read_ahead import read_ahead
+from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import UNREACHABLE, Failed, translate_http_status
 from sm.triton.v2_body import check_tensors
@@ -161,7 +162,9 @@ class Upstream:
             deadline.check()
             check_headers(request.headers)
             path = request.target.partition("?")[0]
-            check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
+            text = check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
+            if request.method == "POST" and model and (types := self._calls.sequence_id_types(model)):
+                check_sequence_id(text, types)
             send = partial(self._send, request, model, deadline)
             if request.method == "POST" and model:
                 reply = self._calls.run(model, send, invocation)

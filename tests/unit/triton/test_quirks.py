@@ -28,6 +28,7 @@ QUIRKS = (
     ("no Python model starts in a repository whose path has spaces", "sm.repository.overlay", "integration/box/test_start.py"),
     ("some names start no Python model", "sm.repository.models", "unit/repository/test_names.py"),
     ("the response cache keeps a failure as an answer", "sm.repository.response_cache", "integration/triton/test_response_cache.py"),
+    ("a numeric CORRID takes a text by its length", "sm.triton.sequence_ids", "integration/models/test_sequence_ids.py"),
     ("a Python model's process ignores PYTHONPATH", "sm.triton.borrowed_packages", "unit/triton/test_borrowed_packages.py"),
 )  # fmt: skip
 
