@@ -40,7 +40,7 @@ test-rest: .venv/.dev  ## run the tests that make test leaves out, except the lo
 test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: TRIREME_FULL_ATTACK=true
 	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults
 	.venv/bin/pytest tests/e2e/faults
-	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py
+	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py tests/e2e/reference
 
 snapshots: .venv/.dev  ## write tests/snapshots again: the generated text that tests compare; read the difference before the commit
 	rm -rf tests/snapshots

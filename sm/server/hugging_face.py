@@ -83,10 +83,12 @@ class ModelSource:
         self.files["task.json"] = _json({"task": self.task, **options})
 
     def read_detector(self) -> dict[str, Any]:
-        """Return the options that a detector's graph names; its labels are written if no file has them."""
-        options, labels = detector(Path(self.graph))
+        """Return the options of a detector's graph; its labels and steps count if no file does."""
+        options, labels, steps = detector(Path(self.graph))
         if labels:
             self.files.setdefault("labels.txt", labels)
+        if steps:
+            self.files.setdefault("preprocess.json", _json(steps))
         return options
 
     def write_files(self, folder: Path) -> None:

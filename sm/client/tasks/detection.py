@@ -43,13 +43,15 @@ class Placement:
     #: Width and height of the picture that was sent.
     picture_size: tuple[int, int]
 
-    def to_picture(self, boxes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    def to_picture(
+        self, boxes: NDArray[np.floating[Any]], is_clipped: bool = True
+    ) -> NDArray[np.floating[Any]]:
         """Map boxes [n, 4] (x1, y1, x2, y2) from the input's pixels to the picture's, clipped to it."""
         size = np.array(self.picture_size * 2)
         # One ratio for each axis: rounding to whole pixels may stretch a narrow picture.
         ratio = size / np.array((self.width, self.height) * 2)
         mapped: NDArray[np.floating[Any]] = (boxes - np.array((self.left, self.top) * 2)) * ratio
-        return np.clip(mapped, 0, size)
+        return np.clip(mapped, 0, size) if is_clipped else mapped
 
 
 class Letterbox(BaseModel):
@@ -485,7 +487,9 @@ class ObjectDetection(Task):
         if not len(objects):
             return
         score, side = objects.scores.max(), (objects.boxes[:, 2:] - objects.boxes[:, :2]).max()
-        if score > 1 + SLACK or not 1 <= side <= MAX_SHARE * max(self.letterbox.height, self.letterbox.width):
+        # A box in pixels may go far beyond the input; one in shares is at most a few times as large.
+        most = MAX_SHARE * max(self.letterbox.height, self.letterbox.width)
+        if score > 1 + SLACK or side < 1 or (self.layout.columns.has_shares and side > most):
             raise ClientFailed(
                 f"the rows of {self.model!r} are not those of the head {self.layout.head!r}: the best score "
                 f"is {score:.4g}, and the largest side {side:.4g} pixels. Write its head "
@@ -512,7 +516,8 @@ class ObjectDetection(Task):
 
     def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
         """Return the objects with their names and their boxes in the picture's pixels."""
-        boxes = placement.to_picture(objects.boxes).round(2).tolist()
+        # Ultralytics clips, the image processors of transformers do not.
+        boxes = placement.to_picture(objects.boxes, self.head != "detr").round(2).tolist()
         return [
             {
                 "label": self.label(class_id),

@@ -138,8 +138,10 @@ class SpeechRecognition(SoundTask):
             raise StartError(f"{path} is not a vocabulary of tokens and numbers: {error}.") from None
         if output.shape[1] not in (-1, len(vocabulary)):
             raise StartError(f"{path} has {len(vocabulary)} tokens for {output.shape[1]} classes.")
-        special = {self.settings.blank, "<s>", "</s>", "<pad>"}
-        self.tokens = {index: "" if token in special else token for index, token in vocabulary.items()}
+        # Transformers' pipeline leaves out the blank alone: a model that says <s> is to be seen.
+        self.tokens = {
+            index: "" if token == self.settings.blank else token for index, token in vocabulary.items()
+        }
         return output
 
     def postprocess(self, outputs: Tensors, payload: Any) -> dict[str, str]:  # noqa: ARG002
@@ -147,7 +149,7 @@ class SpeechRecognition(SoundTask):
         best = logits.reshape(-1, logits.shape[-1]).argmax(axis=1).tolist()
         # A token that goes on for several frames is one; a blank between two makes them two.
         text = "".join(self.tokens[index] for index, _ in itertools.groupby(best))
-        text = " ".join(text.replace(self.settings.delimiter, " ").split())
+        text = text.replace(self.settings.delimiter, " ").strip()
         return {"text": clean_up(text) if self.settings.clean_up else text}
 
 

@@ -18,14 +18,16 @@ OTHERS = {
     "obb": "turned boxes, which object-detection does not answer with",
     "classify": "classes of a picture",
 }
+#: The grey of the bars around a picture that Ultralytics trains with and predicts on (``LetterBox``).
+FILL = 114
 #: The layer of an RT-DETR.
 RT_DETR = "RTDETRDecoder"
 
 
-def detector(graph: Path) -> tuple[dict[str, Any], str]:
-    """Return the options of ``task.json`` for a detector, and its labels, a name on each line.
+def detector(graph: Path) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """Return a detector's options of ``task.json``, its labels, a name on each line, and ``preprocess.json``.
 
-    Both are empty for a graph that says nothing of itself, such as one of the older YOLOv5 repository: then
+    All are empty for a graph that says nothing of itself, such as one of the older YOLOv5 repository: then
     labels and shape count. The fields are those of ``Exporter.metadata`` in Ultralytics 8.4.190.
 
     Raises:
@@ -46,7 +48,9 @@ def detector(graph: Path) -> tuple[dict[str, Any], str]:
         options["head"] = _head(found, model)
     if task == "pose":
         options["extra"] = math.prod(_literal(found.get("kpt_shape", "")) or (0,))
-    return options, labels
+    size = _literal(found.get("imgsz", ""))
+    steps = {"size": size, "fill": FILL, "channels": "RGB", "scale": 1 / 255} if task and size else {}
+    return options, labels, steps
 
 
 def _head(found: dict[str, str], model: onnx.ModelProto) -> str:

@@ -115,6 +115,17 @@ def test_a_picture_is_stretched_for_boxes_as_shares(tmp_path: Path, name: str) -
     assert [*ask(client, image=wide)[0]["box"].values()] == [96, 16, 160, 48]
 
 
+def test_the_bars_around_a_picture_have_the_grey_of_ultralytics(tmp_path: Path) -> None:
+    rows, said, options = EXPORTS["a YOLOv8"]
+    folder = export(tmp_path / "boxes", rows, **said)
+    read_folder(folder, "object-detection").write_files(folder)
+    client: Any = load_task(folder, task="object-detection", **options)
+    wide = encode(Image.new("RGB", (64, 32), "white"), "PNG")
+    (tensor,) = client.preprocess(client.payload.model_validate({"image": wide})).values()
+    assert tensor.shape == (3, 64, 64)
+    assert {*(tensor * 255).round().ravel()} == {114, 255}
+
+
 @pytest.mark.parametrize("task", ["obb", "classify", "semantic", "depth"])
 def test_a_graph_without_upright_boxes_is_refused(tmp_path: Path, task: str) -> None:
     folder = export(tmp_path / "boxes", padded(np.zeros((1, 7), np.float32)), task=task)
@@ -124,9 +135,9 @@ def test_a_graph_without_upright_boxes_is_refused(tmp_path: Path, task: str) -> 
 
 def test_a_graph_of_another_tool_says_nothing(tmp_path: Path) -> None:
     write_constants(tmp_path / "boxes", "images", {"output0": np.zeros((12, 8), np.float32)})
-    assert detector(tmp_path / "boxes" / "model.onnx") == ({}, "")
+    assert detector(tmp_path / "boxes" / "model.onnx") == ({}, "", {})
     folder = export(tmp_path / "yolov5", np.zeros((252, 8), np.float32), stride=32)
-    assert detector(folder / "model.onnx") == ({}, "".join(f"{name}\n" for name in NAMES))
+    assert detector(folder / "model.onnx") == ({}, "".join(f"{name}\n" for name in NAMES), {})
 
 
 @pytest.mark.parametrize(
