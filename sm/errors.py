@@ -22,6 +22,10 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
 
 
+#: The settings of what a body may be, and of the memory for what is made of it.
+MAX_BODY_SETTING, DECODE_SETTING = "SAGEMAKER_MAX_PAYLOAD_IN_MB", "TRIREME_DECODE_MEMORY_MB"
+
+
 def error_body(
     sentence: str, code: str, request_id: str | None = None, details: Mapping[str, object] | None = None
 ) -> dict[str, object]:
@@ -138,6 +142,16 @@ class TooLarge(TriremeError):
     """The body is over the limit."""
 
     status, code = 413, "too_large"
+
+
+def body_too_large(most: int, unpacked: bool = False) -> TooLarge:
+    """Return the error for a body of more than ``most`` bytes, as it is sent or once it is unpacked."""
+    return TooLarge(
+        f"the body is larger than the {most} bytes this box accepts{' once it is unpacked' * unpacked}: "
+        f"send less at once, or raise {MAX_BODY_SETTING}",
+        max_body_bytes=most,
+        setting=MAX_BODY_SETTING,
+    )
 
 
 class HeadersTooLong(BadInput):

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.errors import Overloaded, TooLarge
+from sm.errors import DECODE_SETTING, Overloaded, TooLarge
 from sm.hardware import memory_limit
 from sm.invocation import current, wait
 from sm.metrics import DECODED_BYTES
@@ -72,8 +72,9 @@ class DecodeBudget:
         """
         if size > self.limit:
             raise TooLarge(
-                f"decoding the body takes {size / 2**20:,.0f} MiB of memory; "
-                f"at most {self.limit / 2**20:,.0f} MiB are accepted"
+                f"decoding the body takes {size / 2**20:,.0f} MiB of memory; at most "
+                f"{self.limit / 2**20:,.0f} MiB are accepted: send less at once, or raise {DECODE_SETTING}",
+                setting=DECODE_SETTING,
             )
         model = _current_model() if model is None else model
         if not self._try_acquire(size, model):
@@ -195,8 +196,10 @@ class Room:
         if size > self._budget.most():
             raise TooLarge(
                 f"the answer takes {size / 2**20:,.0f} MiB of memory or more; at most "
-                f"{self._budget.most() / 2**20:,.0f} MiB are accepted: ask for fewer records at once",
+                f"{self._budget.most() / 2**20:,.0f} MiB are accepted: ask for fewer records at once, "
+                f"or raise {DECODE_SETTING}",
                 max_answer_bytes=self._budget.most(),
+                setting=DECODE_SETTING,
             )
         size = min(max(size, self._held + ROOM_STEP_BYTES), self._budget.most())
         self._budget.acquire(size - self._held, self._model)

@@ -6,6 +6,7 @@ anything is decoded.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import deque
@@ -167,7 +168,14 @@ def check_pixels(width: int, height: int) -> None:
     if not width * height:
         raise BadInput(f"the picture's header says {width}x{height} pixels: there is no picture")
     if width * height > MAX_PIXELS:
-        raise BadInput(f"the picture has {width}x{height} pixels; at most {MAX_PIXELS:,} are accepted")
+        share = math.sqrt(MAX_PIXELS / (width * height))
+        smaller = max(1, int(width * share)), max(1, int(height * share))
+        raise BadInput(
+            f"the picture has {width}x{height} pixels; at most {MAX_PIXELS:,} are accepted: send it smaller, "
+            f"such as {smaller[0]}x{smaller[1]}",
+            max_pixels=MAX_PIXELS,
+            smaller=smaller,
+        )
 
 
 def _jpeg(content: bytes) -> PictureHeader | None:
@@ -191,7 +199,11 @@ def _jpeg(content: bytes) -> PictureHeader | None:
             scans += 1
             scan_offset = scan_offset or at
             if scans > MAX_SCANS:
-                raise BadInput(f"the picture has more than {MAX_SCANS} scans, the most that are accepted")
+                raise BadInput(
+                    f"the picture has more than {MAX_SCANS} scans, the most that are accepted: save it as a "
+                    "JPEG that is not progressive",
+                    max_scans=MAX_SCANS,
+                )
             if frame and sequential and content[at : at + 1] == bytes([frame[4]]):
                 # The scan has all components of a picture of one pass, so no decoder reads another scan.
                 coefficients = 0
@@ -204,7 +216,8 @@ def _jpeg(content: bytes) -> PictureHeader | None:
     if scans * width * height > MAX_SCANNED_PIXELS:
         raise BadInput(
             f"the picture has {scans} scans of {width}x{height} pixels; "
-            f"at most {MAX_SCANNED_PIXELS:,} pixels are accepted in all scans"
+            f"at most {MAX_SCANNED_PIXELS:,} pixels are accepted in all scans: save it as a JPEG that is not "
+            "progressive"
         )
     orientation = _orientation(exif, xmp)
     quick = kind in FRAMES and bits == 8 and components in (1, 3)

@@ -267,7 +267,8 @@ def check_count(request: LinesRequest, invocation: Invocation) -> None:
     for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(
-                f"the body has more than {limit.max_records:,} lines, the most that are accepted",
+                f"the body has more than {limit.max_records:,} lines, the most that are accepted: send them "
+                "in several requests",
                 max_records=limit.max_records,
             )
         if number % LINES_PER_CHECK == 0:

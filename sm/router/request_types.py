@@ -86,7 +86,7 @@ class RecordLimit:
             if self._count + number > self.max_records:
                 raise TooLarge(
                     f"the request has {self._count + number:,} records or more; "
-                    f"at most {self.max_records:,} are accepted",
+                    f"at most {self.max_records:,} are accepted: send them in several requests",
                     max_records=self.max_records,
                 )
             self._count += number

@@ -19,7 +19,7 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
-from sm.errors import BadInput, TooLarge
+from sm.errors import BadInput, body_too_large
 from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
 from sm.http.messages import BOM, EVENTS, Answer
 from sm.http.responses import (
@@ -44,7 +44,6 @@ SERVER_VARIABLES = frozenset(
     wsgi.input_terminated wsgi.errors wsgi.multithread wsgi.multiprocess wsgi.run_once wsgi.file_wrapper
     gunicorn.socket""".split()  # noqa: SIM905
 )
-BODY_TOO_LARGE = "the body is larger than this box accepts"
 #: Flags to look at a connection without waiting and without taking bytes from it.
 PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 #: Bytes of one read from a body.
@@ -104,7 +103,7 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
     if length is None:
         return _read_chunks(environ, max_body)
     if length > max_body:
-        raise TooLarge(BODY_TOO_LARGE)
+        raise body_too_large(max_body)
     # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
     stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
@@ -129,7 +128,7 @@ def _read_chunks(environ: WSGIEnvironment, max_body: int) -> bytes:
     except (HTTPException, ParseException) as error:
         raise BadInput("the chunks of the body are malformed") from error
     if len(body) > max_body:
-        raise TooLarge(BODY_TOO_LARGE)
+        raise body_too_large(max_body)
     return body
 
 

@@ -32,9 +32,9 @@ from sm.errors import (
     NotReady,
     Refused,
     StreamStalled,
-    TooLarge,
     UnknownModel,
     UnsupportedType,
+    body_too_large,
 )
 from sm.http.messages import load_json, not_json
 from sm.invocation import Invocation, Ticket, Value, span, wait
@@ -448,7 +448,7 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise BadInput(f"the body is not {coding}: {error}") from None
     if len(content) > max_bytes:
-        raise TooLarge("the body is larger than this box accepts, once it is unpacked")
+        raise body_too_large(max_bytes, unpacked=True)
     if not decompressor.eof or decompressor.unused_data:
         raise BadInput(f"the body is not one whole {coding} stream")
     return content

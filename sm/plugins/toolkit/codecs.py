@@ -62,7 +62,7 @@ def read_sparse(body: bytes) -> Any:
             if size > MAX_UNPACKED_BYTES:
                 raise TooLarge(
                     f"the archive unpacks to {size / 2**20:,.0f} MiB; "
-                    f"at most {MAX_UNPACKED_BYTES / 2**20:,.0f} MiB are accepted"
+                    f"at most {MAX_UNPACKED_BYTES / 2**20:,.0f} MiB are accepted: send fewer rows at once"
                 )
             # Each member is in memory twice for a moment.
             with DECODED.reserve(2 * size):

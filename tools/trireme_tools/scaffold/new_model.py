@@ -32,7 +32,7 @@ from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.texts import configured_tokenizer
-from sm.server.hugging_face import OPTIONS, ModelSource, read_folder
+from sm.server.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from sm.settings import Settings
 from sm.triton.tensors import STRINGS
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
@@ -60,6 +60,10 @@ TEXT_TASKS = (
 )
 
 
+#: Of --preprocess.
+EXAMPLE_STEPS = '{"resize": 256, "crop": 224, "channels": "RGB", "scale": 0.00392156862745098}'
+
+
 def read_source(source: str, task: str, labels: Path | None, preprocess: Path | None) -> ModelSource:
     """Read an ONNX file, a folder, or a repository of the hub; the options override what it says.
 
@@ -68,7 +72,12 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     """
     if source.startswith(HUB) or Path(source).is_dir():
         folder = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else Path(source)
-        found = read_folder(folder, task, preprocess=preprocess is not None)
+        try:
+            found = read_folder(folder, task, preprocess=preprocess is not None)
+        except CommandError as error:
+            graph = next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
+            more = _missing(graph, preprocess)[1:] if graph and not task else []
+            raise CommandError(" ".join([str(error), *(f"It also {part}." for part in more)])) from None
         if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
             config = read_json(folder / "config.json")
             found.files["tokenizer.json"] = configured_tokenizer(
@@ -76,7 +85,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
             )
     elif Path(source).is_file():
         if not task:
-            raise CommandError(f"{source} does not say what it does: name it with --task: {OPTIONS}.")
+            raise CommandError(f"{source} {' and '.join(_missing(Path(source), preprocess))}.")
         found = ModelSource(Path(source), task)
         found.describe(found.read_detector() if task == "object-detection" else {})
         folder = Path(source).parent
@@ -97,7 +106,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     if found.task.startswith("image") and "preprocess.json" not in found.files:
         raise CommandError(
             f"{source} does not say how a picture becomes its input: name a file with --preprocess, such as "
-            '{"resize": 256, "crop": 224, "channels": "RGB", "scale": 0.00392156862745098}.'
+            f"{EXAMPLE_STEPS}."
         )
     if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
         raise CommandError(f"{source} has no tokenizer.json: put it beside the model.")
@@ -121,6 +130,18 @@ def write_activation(source: ModelSource) -> str:
     described["activation"] = REMAINING[found[name]]
     source.files["task.json"] = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
     return f'{name} comes from a {found[name]}: {TASK_FILE} says "activation": "{described["activation"]}"'
+
+
+def _missing(graph: Path, preprocess: Path | None) -> list[str]:
+    """Return all that a graph without a task lacks, each as a part of a sentence."""
+    inputs = Graph.read(graph).inputs
+    missing = [f"does not say what it does: name it with --task: {OPTIONS}"]
+    if preprocess is None and any(len(tensor.shape) == len("NCHW") for tensor in inputs):
+        missing.append(f"takes pictures: name a file with --preprocess, such as {EXAMPLE_STEPS}")
+    is_of_texts = any(tensor.name == "input_ids" for tensor in inputs)
+    if is_of_texts and not graph.with_name("tokenizer.json").is_file():
+        missing.append("takes the tokens of texts: put its tokenizer.json beside it")
+    return missing
 
 
 def fetch(name: str) -> Path:
