@@ -539,10 +539,6 @@ def smaller(text: str) -> str:
 
 MODELS: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "yolov8n": ("object-detection", lambda folder: yolo(folder, "yolov8n.yaml")),
-    "yolov8n_nms": (
-        "object-detection",
-        lambda folder: yolo(folder, "yolov8n.yaml", nms=True, conf=0.25, iou=0.7),
-    ),
     "yolo26n": ("object-detection", lambda folder: yolo(folder, "yolo26n.yaml")),
     "yolov8n_seg": ("object-detection", lambda folder: yolo(folder, "yolov8n-seg.yaml", task="segment")),
     "yolov8n_pose": ("object-detection", lambda folder: yolo(folder, "yolov8n-pose.yaml", task="pose")),

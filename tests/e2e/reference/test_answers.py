@@ -23,7 +23,7 @@ pytestmark = pytest.mark.exhaustive
 #: picture that is resized by another library differs by a grey level here and there.
 TOLERANCE, SCORE, PIXELS = 1e-4, 2e-3, 0.1
 MODELS = (
-    *("yolov8n", "yolov8n_nms", "yolo26n", "yolov8n_seg", "yolov8n_pose", "rtdetr"),
+    *("yolov8n", "yolo26n", "yolov8n_seg", "yolov8n_pose", "rtdetr"),
     *("rt_detr", "detr"),
     *("text_classification", "fill_mask", "token_classification", "sentences", "t5"),
     *("sound_classes", "speech"),
