@@ -37,6 +37,10 @@ READ_ERRORS = frozenset(
 MAX_PATH_BYTES = 3500
 
 
+#: Seconds to wait for a removal: on a full disk its room is needed by what follows. Many files take longer.
+REMOVAL_WAIT_S = 1.0
+
+
 class Staging:
     """``repository`` is Triton's. ``archives`` has a folder for each record id, with the copy of the archive
     and, for a client, its models under the names that the client uses.
@@ -113,12 +117,14 @@ class Staging:
             except OSError:  # such as a full disk
                 moved = folder
                 shutil.rmtree(folder, ignore_errors=True)
-            _remove_in_background(moved)
+            _remove_in_background(moved, REMOVAL_WAIT_S)
 
 
-def _remove_in_background(folder: Path) -> None:
+def _remove_in_background(folder: Path, wait_s: float = 0.0) -> None:
     if folder.is_dir():
-        threading.Thread(target=shutil.rmtree, args=(folder, True), name="remove", daemon=True).start()
+        thread = threading.Thread(target=shutil.rmtree, args=(folder, True), name="remove", daemon=True)
+        thread.start()
+        thread.join(wait_s)
 
 
 def is_complete(folder: Path) -> bool:
