@@ -85,7 +85,7 @@ EXCLUSIONS = (
     Exclusion(
         "instances to serverless",
         lambda wanted: wanted.serverless and wanted.served and not is_serverless(wanted.served),
-        "the endpoint has instances, and cannot become serverless, by a rollback neither: delete it first "
+        "an endpoint with instances cannot become serverless, not by a rollback either: delete it first "
         "('sm delete NAME'), or choose another name.",
         SERVERLESS,
     ),
@@ -196,7 +196,7 @@ EXCLUSIONS = (
     Exclusion(
         "rolling update of several variants",
         lambda wanted: "RollingUpdatePolicy" in wanted.deployment and len(variants(wanted.configuration)) > 1,
-        "a RollingUpdatePolicy is for an endpoint with one variant, and none in its shadow.",
+        "a RollingUpdatePolicy is for an endpoint with one variant.",
         GUARDRAILS,
     ),
     Exclusion(
