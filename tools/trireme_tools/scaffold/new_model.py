@@ -13,7 +13,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from sm.build.activations import REMAINING, last_activation
 from sm.build.build_request import BuildRequest
 from sm.build.graph_runner import session
 from sm.build.model_builder import ModelBuilder
@@ -30,6 +29,7 @@ from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
+from sm.server.checkpoint.activations import REMAINING, last_activation
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.texts import configured_tokenizer
 from sm.server.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
