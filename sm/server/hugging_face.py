@@ -17,6 +17,7 @@ from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
 from sm.server.checkpoint import texts
+from sm.server.checkpoint.activations import REMAINING, last_activation
 from sm.server.checkpoint.detectors import detector
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.generation_config import generation
@@ -65,6 +66,13 @@ ACTIVATIONS = {
     "multi_label_classification": "sigmoid",
     "regression": "none",
 }
+#: The tasks that make probabilities of a graph's scores.
+ACTIVATED = (
+    *CLASSIFICATIONS,
+    *("fill-mask", "question-answering", "token-classification", "zero-shot-classification"),
+)
+#: The outputs that those tasks read first, if a graph has more than one.
+SCORES = ("logits", "start_logits")
 OPTIONS = ", ".join(TASKS)
 
 
@@ -91,6 +99,25 @@ class ModelSource:
             self.files.setdefault("preprocess.json", _json(steps))
         return options
 
+    def read_activation(self) -> str:
+        """Note in ``task.json`` what the graph has done with its scores already.
+
+        Returns:
+            What was written and why, in a sentence; empty if nothing was.
+        """
+        if self.task not in ACTIVATED or not isinstance(self.graph, Path):
+            return ""
+        found = last_activation(self.graph)
+        name = next((name for name in SCORES if name in found), "") or next(filter(found.get, found), "")
+        if not found.get(name):
+            return ""
+        remaining, described = REMAINING[found[name]], json.loads(self.files["task.json"])
+        described["activation"] = remaining
+        if described.get("relevance", "none") != "none":
+            described["relevance"] = remaining
+        self.files["task.json"] = _json(described)
+        return f'{name} comes from a {found[name]}: task.json says "activation": "{remaining}"'
+
     def write_files(self, folder: Path) -> None:
         """Write the files into a model's folder."""
         for name, content in self.files.items():
@@ -113,8 +140,11 @@ class ModelSource:
         return {name: self.graph, f"{name}_decoder": decoder}
 
 
-def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID") -> Path:
-    """Return a repository with the model in a folder alone, built anew for this machine.
+def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID") -> tuple[Path, str]:
+    """Build the model in a folder anew for this machine.
+
+    Returns:
+        A repository with that model alone, and what was read from its graph, in a sentence.
 
     Raises:
         StartError: The folder lacks something, or its graph cannot do the task. ``subject`` names the folder.
@@ -122,7 +152,7 @@ def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID"
     try:
         source = read_folder(folder, settings.task, "HF_TASK")
         name = re.sub(r"\W+", "_", folder.resolve().name).lower()
-        graphs = source.graphs(name)
+        graphs, said = source.graphs(name), source.read_activation()
     except CommandError as error:
         raise StartError(f"{subject}: {error}") from None
     if not isinstance(source.graph, Path):
@@ -145,7 +175,7 @@ def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID"
         if built.returncode:
             raise StartError(f"{subject}: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}")
     source.write_files(repository / name)
-    return repository
+    return repository, said
 
 
 def read_folder(folder: Path, task: str, option: str = "--task", preprocess: bool = False) -> ModelSource:
@@ -225,10 +255,11 @@ def _json(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build the model in a folder; print the repository, or what is wrong with it."""
+    """Build the model in a folder; print what :func:`repository_of` returns, or what is wrong."""
     folder, subject = arguments
     try:
-        line, code = str(repository_of(Settings.read(os.environ), Path(folder), subject)), 0
+        repository, said = repository_of(Settings.read(os.environ), Path(folder), subject)
+        line, code = json.dumps([str(repository), said]), 0
     except StartError as error:
         line, code = str(error), 1
     sys.stdout.write(f"{line}\n")

@@ -22,7 +22,7 @@ REMAINING = {SOFTMAX: "none", SIGMOID: "none", LOG_SOFTMAX: "softmax"}
 
 
 def last_activation(path: Path) -> dict[str, str]:
-    """Return the activation that makes each output, by the output's name, for those that have one.
+    """Return the activation that makes each output, by the output's name; empty for one that has none.
 
     Raises:
         CommandError: The file is not an ONNX model.
@@ -31,8 +31,7 @@ def last_activation(path: Path) -> dict[str, str]:
         model = onnx.inliner.inline_local_functions(onnx.load(path, load_external_data=False))
     except Exception as error:  # protobuf's own classes differ between its implementations
         raise CommandError(f"{path} is not an ONNX model: {error}.") from error
-    found = {value.name: _activation(value.name, _producers(model.graph, {})) for value in model.graph.output}
-    return {name: activation for name, activation in found.items() if activation}
+    return {value.name: _activation(value.name, _producers(model.graph, {})) for value in model.graph.output}
 
 
 def _producers(graph: Any, outer: Mapping[str, Any]) -> dict[str, Any]:

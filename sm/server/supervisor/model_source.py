@@ -112,7 +112,10 @@ def find_models(
     if checkpoint:
         preparation.reason = f"building {checkpoint[1]} for this machine"
         log.log("info", preparation.reason)
-        built = preparation.run(("sm.server.hugging_face", *checkpoint), lambda _: None)
+        module = ("sm.server.hugging_face", *checkpoint)
+        built, said = json.loads(preparation.run(module, lambda _: None))
+        if said:
+            log.log("info", said)
         settings = replace(settings, repository=Path(built))
     gpu_driver.check_gpus(gpu_driver.of_this_machine().cuda)
     return FoundModels(settings, source, fetch, checkpoint is not None)

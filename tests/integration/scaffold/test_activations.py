@@ -12,14 +12,25 @@ import onnx
 import pytest
 from onnx import parser
 
+from sm.build.targets import GRAPH
+from sm.client.tasks.task_file import TASK_FILE
+from sm.plugins.loading import ClientSource
+from sm.router.answers import dumps
+from sm.server.hugging_face import ModelSource, repository_of
+from sm.settings import Settings
+from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (
     ask,
     describe_pictures,
+    in_process,
+    load_client,
     load_task,
     new_model,
     write_constants,
+    write_sound_model,
     write_text_model,
 )
+from trireme_tools.scaffold.new_model import SAMPLES
 
 LABELS = ("sad", "glad", "mad")
 LOGITS = np.array([2.0, 0.5, -1.0], np.float32)
@@ -41,7 +52,7 @@ ENDS = {
 }
 
 
-def end_in(graph: Path, text: str) -> None:
+def end_in(graph: Path, text: str, opset: int = 18) -> None:
     """Let the output ``logits`` of a graph go through more nodes, of which the input is ``raw``."""
     model = onnx.load(graph)
     for node in model.graph.node:
@@ -49,7 +60,7 @@ def end_in(graph: Path, text: str) -> None:
         node.output[:] = names
     added = parser.parse_graph(f"g (float[b,n] raw) => (float[b,n] logits) {{ {text} }}")
     model.graph.node.extend(added.node)
-    model.opset_import[0].version = 18
+    model.opset_import[0].version = opset
     onnx.save(model, graph)
 
 
@@ -70,6 +81,26 @@ def write_model(folder: Path, task: str) -> tuple[Path, tuple[object, ...]]:
         task,
         *(part for name, file in files.items() for part in (f"--{name}", folder / file)),
     )
+
+
+def write_checkpoint(folder: Path, task: str) -> Path:
+    """Write a folder as ``HF_MODEL_ID`` names one, with plain scores; return its graph."""
+    if task == "audio-classification":
+        return write_sound_model(folder, task) / "model.onnx"
+    graph, _ = write_model(folder, task)
+    if task == "image-classification":
+        steps = {
+            "image_processor_type": "ViTImageProcessor",
+            "size": {"height": 8, "width": 8},
+            "image_mean": [0, 0, 0],
+            "image_std": [1, 1, 1],
+        }
+        config = {"architectures": ["ViTForImageClassification"], "id2label": dict(enumerate(LABELS))}
+        for name, content in (("preprocessor_config", steps), ("config", config)):
+            (folder / f"{name}.json").write_text(json.dumps(content))
+        for name in ("labels.txt", "preprocess.json"):
+            (folder / name).unlink()
+    return graph
 
 
 def scores(answer: Any) -> Any:
@@ -97,6 +128,51 @@ def test_new_model_reads_the_end_of_the_graph_and_the_answer_is_that_of_the_plai
         answers.append(json.loads((model / "sample" / "golden.json").read_text()))
     assert json.loads((model / "task.json").read_text())["activation"] == remaining
     assert answers[1] == scores(answers[0])
+
+
+@pytest.mark.parametrize(("end", "remaining"), [ENDS["behind others"], ENDS["logarithms"]])
+@pytest.mark.parametrize("task", ["audio-classification", "image-classification", "text-classification"])
+def test_a_folder_that_the_box_builds_answers_with_the_graphs_own_probabilities(
+    task: str, end: str, remaining: str, tmp_path: Path
+) -> None:
+    """``HF_MODEL_ID`` reads the end of the graph as ``sm new-model`` does."""
+    answers, settings = [], Settings.read({"HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")})
+    payload = {"text": "Ada lives in Paris."} if task.startswith("text") else SAMPLES[task]
+    for kind in ("plain", "ended"):
+        (tmp_path / kind).mkdir()
+        graph = write_checkpoint(tmp_path / kind, task)
+        if kind == "ended":
+            end_in(graph, end, 17)
+        repository, said = repository_of(settings, tmp_path / kind)
+        assert bool(said) == (kind == "ended")
+        model = repository / kind
+        client = load_client(
+            ClientSource(kind, model / TASK_FILE), in_process(model / "1" / GRAPH), repository
+        )
+        answers.append(json.loads(dumps(client.inference(client.payload.model_validate(payload)))))
+    assert json.loads((model / TASK_FILE).read_text())["activation"] == remaining
+    assert answers[1] == scores(answers[0])
+
+
+def test_a_score_of_a_pair_of_texts_is_not_changed_again(tmp_path: Path) -> None:
+    graph = write_checkpoint(tmp_path, "text-classification")
+    end_in(graph, "logits = Sigmoid(raw)")
+    source = ModelSource(graph, "text-classification")
+    source.describe({"activation": "sigmoid", "relevance": "sigmoid"})
+    assert source.read_activation()
+    described = json.loads(source.files[TASK_FILE])
+    assert (described["activation"], described["relevance"]) == ("none", "none")
+
+
+def test_the_output_that_the_task_reads_decides(tmp_path: Path) -> None:
+    graph = write_graph(
+        tmp_path / GRAPH,
+        "(float[b,3] x) => (float[b,3] shares, float[b,3] logits) { logits = Neg(x) shares = Softmax(x) }",
+    )
+    source = ModelSource(graph.path, "text-classification")
+    source.describe({})
+    assert not source.read_activation()
+    assert "activation" not in json.loads(source.files[TASK_FILE])
 
 
 def test_scores_of_each_label_by_itself_stay_as_they_are(tmp_path: Path) -> None:

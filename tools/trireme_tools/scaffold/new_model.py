@@ -29,7 +29,6 @@ from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
-from sm.server.checkpoint.activations import REMAINING, last_activation
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.texts import configured_tokenizer
 from sm.server.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
@@ -38,16 +37,6 @@ from sm.triton.tensors import STRINGS
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"
-#: The tasks that make probabilities of a graph's scores.
-ACTIVATED = (
-    "audio-classification",
-    "fill-mask",
-    "image-classification",
-    "question-answering",
-    "text-classification",
-    "token-classification",
-    "zero-shot-classification",
-)
 #: The tasks that need a tokenizer.
 TEXT_TASKS = (
     "fill-mask",
@@ -111,25 +100,6 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
         raise CommandError(f"{source} has no tokenizer.json: put it beside the model.")
     return found
-
-
-def write_activation(source: ModelSource) -> str:
-    """Note in ``task.json`` what the graph has done with its scores already.
-
-    Returns:
-        What was written and why, in a sentence; empty if nothing was.
-    """
-    if source.task not in ACTIVATED or not isinstance(source.graph, Path):
-        return ""
-    found = last_activation(source.graph)
-    # The output that the task reads: Task.find_output prefers this name.
-    name = "logits" if "logits" in found else next(iter(found), "")
-    if not name:
-        return ""
-    described = json.loads(source.files["task.json"])
-    described["activation"] = REMAINING[found[name]]
-    source.files["task.json"] = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
-    return f'{name} comes from a {found[name]}: {TASK_FILE} says "activation": "{described["activation"]}"'
 
 
 def _missing(graph: Path, preprocess: Path | None) -> list[str]:
@@ -204,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"{options.name!r} is not a name: small letters, digits and _, a letter first.")
     source = read_source(options.source, options.task or "", options.labels, options.preprocess)
     graphs = source.graphs(options.name)
-    if said := write_activation(source):
+    if said := source.read_activation():
         sys.stderr.write(f"{said}\n")
     for target in (models / name for name in graphs):
         if target.exists():
