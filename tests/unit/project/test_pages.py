@@ -20,6 +20,17 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages - listed == set(), "add it to docs/_site/contents.yml"
 
 
+def test_the_table_of_all_pages_has_every_page_of_the_parts() -> None:
+    table = (HERE / "docs/index.md").read_text().partition("## All pages")[2]
+    parts = {
+        *(f"{page.parent.name}/{page.name}" for page in HERE.glob("docs/*/*.md")),
+        *(f"../bench/reports/{page.name}" for page in HERE.glob("bench/reports/*.md")),
+        *(f"../{page.relative_to(HERE)}" for page in HERE.glob("examples/*/README.md")),
+    }
+    assert len(parts) > 60
+    assert [page for page in sorted(parts) if f"({page})" not in table] == []
+
+
 def test_every_public_name_is_on_the_api_page() -> None:
     page = (HERE / "docs/clients/api.rst").read_text()
     assert [name for name in __all__ if f" sm.client.{name}\n" not in page] == []
