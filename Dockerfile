@@ -93,11 +93,14 @@ COPY --from=packages /opt/trireme/.venv .venv
 COPY --from=packages /opt/trireme/pip.pyz ./
 COPY serve nginx.conf ./
 COPY sm sm
-# Compile here, because the running container may not write. The .pth file makes `sm` importable from any folder.
+COPY extensions extensions
+# Compile here, because the running container may not write. The .pth file makes `sm` and the extensions importable from
+# any folder, and their metadata, which pip would write, has their entry points.
 # Any user may read the files, whatever the builder's umask was: serverless endpoints run the image as a user of theirs.
-RUN find serve nginx.conf sm \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod a+rX {} + \
- && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
- && echo /opt/trireme > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
+RUN .venv/bin/python extensions/write_metadata.py "$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' sm/__init__.py)" \
+ && find serve nginx.conf sm extensions \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod a+rX {} + \
+ && .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm extensions \
+ && printf '/opt/trireme\n/opt/trireme/extensions\n' > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
 # A base with Triton runs Python models on its own Python: see the file.
 RUN if [ -e /opt/tritonserver ]; then \
       folder=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \

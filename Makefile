@@ -74,16 +74,18 @@ fix: .venv/.dev
 docs: .venv/docs/.done  ## build the documentation into build/docs; open build/docs/index.html
 	.venv/docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --conf-dir docs/_site . build/docs
 
-dist: .venv/.dev  ## build the sdist and both wheels into dist/ and check them; with TAG=v1.2.3, as a release does, the tag too
+dist: .venv/.dev  ## build the sdist and the three wheels into dist/ and check them; with TAG=v1.2.3, as a release does, the tag too
 ifneq ($(TAG),)
 	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag is $(TAG), and sm/__init__.py has the version $(VERSION)"; exit 1; }
 	@grep -q '^## \[$(VERSION)\]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION)]"; exit 1; }
 endif
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
+	.venv/bin/python -m build --no-isolation --wheel --outdir dist extensions
 	.venv/bin/python -m build --no-isolation --wheel --outdir dist tools
 	.venv/bin/twine check --strict dist/*
 	.venv/bin/check-wheel-contents dist/trireme_serving-*.whl
+	.venv/bin/check-wheel-contents --config extensions/pyproject.toml dist/trireme_extensions-*.whl
 	.venv/bin/check-wheel-contents --config tools/pyproject.toml dist/trireme_tools-*.whl
 
 sbom: .venv/.dev  ## list every package in CycloneDX in build/sbom; IMAGE_SBOM=trireme:cpu lists an image's, Debian's too
@@ -135,7 +137,7 @@ WHOLE := $(shell grep -qsF '$(CURDIR)/.venv/bin/' .venv/bin/sm && .venv/bin/pyth
 .PHONY: again
 # Where models are needed, they are fetched and converted while the packages are installed.
 serve test test-rest test-image endpoint-life bench bench-quick: WEIGHTS = --weights $(if $(EXAMPLES),--examples)
-.venv/.serve: $(if $(WHOLE),,again) requirements.lock requirements-build.lock pyproject.toml tools/pyproject.toml
+.venv/.serve: $(if $(WHOLE),,again) requirements.lock requirements-build.lock pyproject.toml extensions/pyproject.toml tools/pyproject.toml
 	$(SET_UP) serve $(WEIGHTS) $(NO_PYTHON)
 	@touch $@
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(ROOT / "extensions"), str(ROOT / "tools"), str(Path(__file__).parent)]
 
 from sm import __version__  # noqa: E402
 

@@ -23,7 +23,7 @@ MIN_PART_CHARACTERS = 8
 
 def start_sentences() -> Iterator[tuple[str, list[str]]]:
     """Yield the file and the fixed parts of the sentence of each error that can end a start."""
-    for file in (HERE / "sm").rglob("*.py"):
+    for file in (*(HERE / "sm").rglob("*.py"), *(HERE / "extensions").rglob("*.py")):
         text = file.read_text()
         if "commands" in file.relative_to(HERE).parts or not any(f"{name}(" in text for name in START_ERRORS):
             continue

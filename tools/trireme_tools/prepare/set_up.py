@@ -26,6 +26,8 @@ from trireme_tools.prepare.interpreters import Choice, Interpreter, Unusable
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = CHECKOUT / ".venv"
+#: The distributions of the checkout beside the core.
+PARTS = (CHECKOUT / "extensions", CHECKOUT / "tools")
 #: What the router needs, and what builds the checkout's own packages, with uv.
 LOCK, BUILD_LOCK = "requirements.lock", "requirements-build.lock"
 #: What first_start.py and the conversions import, with what that needs.
@@ -82,7 +84,7 @@ def _install_beside_the_models(flags: Sequence[str]) -> int:
     requirement.write_text(_locked(LOCK, *FIRST), encoding="utf-8")
     installer = Installer(ENVIRONMENT, machine_variables())
     installer.install("--require-hashes", "--requirement", str(requirement))
-    path = os.pathsep.join((str(CHECKOUT), str(CHECKOUT / "tools")))
+    path = os.pathsep.join(map(str, (CHECKOUT, *PARTS)))
     command = [str(installer.python), "-m", "trireme_tools.prepare.first_start", *flags]
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
 
@@ -91,9 +93,8 @@ def install_packages(*, live: bool = False) -> None:
     """Install the router, Triton's server and this checkout."""
     installer = Installer(ENVIRONMENT, machine_variables(), live=live)
     installer.install("--require-hashes", *_requirements(LOCK, BUILD_LOCK))
-    installer.install(
-        "--no-build-isolation", "--editable", str(CHECKOUT), "--editable", str(CHECKOUT / "tools")
-    )
+    checkout = [word for folder in (CHECKOUT, *PARTS) for word in ("--editable", str(folder))]
+    installer.install("--no-build-isolation", *checkout)
     _escape_paths(next(ENVIRONMENT.glob("lib/python3.*/site-packages")))
 
 

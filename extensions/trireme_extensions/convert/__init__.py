@@ -1,0 +1,1 @@
+"""``sm build-model``, and the engines that run ONNX graphs on a CPU."""

@@ -1,0 +1,1 @@
+"""Models without code: ``task.json``, Hugging Face's form, and checkpoints."""

@@ -1,0 +1,47 @@
+"""The doors by which other distributions come in: groups of entry points, read once in a process.
+
+A row of a door is an entry point of its group. ``docs/inside/architecture.md`` says what a row of each is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Any
+
+from sm.errors import StartError
+
+#: What installs the extensions of this repository where the core is alone.
+INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
+
+
+@cache
+def load(group: str) -> tuple[Any, ...]:
+    """Return the objects that the rows of a door name, in the order of the entry points' names.
+
+    Raises :class:`StartError`, which names the distribution, if one cannot be imported.
+    """
+    rows = sorted(_every().select(group=group), key=lambda row: (row.name, row.value))
+    return tuple(map(_load, rows))
+
+
+@cache  # all doors from one read, which takes 10 ms
+def _every() -> EntryPoints:
+    return entry_points()
+
+
+def _load(row: EntryPoint) -> Any:
+    try:
+        return row.load()
+    except (Exception, SystemExit) as error:
+        distribution = _distribution(row)
+        raise StartError(
+            f"The extension {distribution} cannot be imported: {row.value}, its entry point {row.name!r} in "
+            f"{row.group}: {type(error).__name__}: {error}. Install one that fits ({INSTALL_EXTENSIONS} "
+            f"for trireme-extensions), or remove it: pip uninstall {distribution.split()[0]}."
+        ) from error
+
+
+def _distribution(row: EntryPoint) -> str:
+    """Return the name and version of the distribution that has a row."""
+    return f"{row.dist.name} {row.dist.version}" if row.dist else "without a name"
