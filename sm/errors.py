@@ -47,6 +47,8 @@ class TriremeError(Exception):
     quotes_caller = False
     #: The log's text if it must not have the sentence; None if it may.
     log_reason: str | None = None
+    #: Records of a list that failed with it.
+    records = 1
 
     def __init__(self, sentence: str, **details: object) -> None:
         sentence = shortened(sentence)
@@ -170,6 +172,12 @@ class WrongPayload(TriremeError):
     """The payload has the wrong shape; ``field`` is the path of the offending part."""
 
     status, code, quotes_caller = 422, "wrong_payload", True
+
+
+class NotRun(TriremeError):
+    """So many records before it in the request are wrong that the record was not looked at."""
+
+    status, code = 422, "not_run"
 
 
 class Overloaded(TriremeError):

@@ -8,11 +8,10 @@ wrong item, and of an object's unknown members one is looked at. All else is as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
@@ -43,35 +42,6 @@ def validate(kind: type[Model], value: object) -> Model:
         validator = _validators[kind] = SchemaValidator(schema, None, _use_prebuilt=False)
     validated: Model = validator.validate_python(value)
     return validated
-
-
-def is_of_type(kind: type[BaseModel], error: ValidationError) -> bool:
-    """True if every value with the same keys, and with members of the same types, is as wrong as this one."""
-    plain = _plain_names(kind)
-    if plain is None:
-        return False
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return any(
-        len(fault["loc"]) == 1
-        and (
-            fault["type"] in ("missing", "extra_forbidden")
-            or (fault["type"].endswith("_type") and fault["loc"][0] in plain)
-        )
-        for fault in faults
-    )
-
-
-@lru_cache(maxsize=256)
-def _plain_names(kind: type[BaseModel]) -> frozenset[str | int] | None:
-    """Return the names of the fields that no function reads; None if one reads the whole value."""
-    node: Any = kind.__pydantic_core_schema__
-    while node["type"] in ("definitions", "function-after"):
-        node = node["schema"]
-    if node["type"] != "model" or node["schema"]["type"] != "model-fields":
-        return None
-    fields = node["schema"]["fields"]
-    plain = {name: field for name, field in fields.items() if "'type': 'function-" not in repr(field)}
-    return frozenset(_Members(plain).names)
 
 
 class _Members:

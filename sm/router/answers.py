@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -16,7 +17,7 @@ from sm.client.decode_budget import BYTES_PER_MARK, DECODED, Room
 from sm.client.payloads import write_npy
 from sm.client.results import OPTIONS, Encoded, Picture, TableRows, encodable
 from sm.client.results import dumps as dumps
-from sm.errors import NotAcceptable, TriremeError
+from sm.errors import NotAcceptable, NotRun, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
@@ -24,6 +25,9 @@ from sm.models.canary import says_failed
 from sm.router.classify import OFFERS
 from sm.router.request_types import DispatchRequest
 
+#: Wrong records of a request beyond the number of right ones: 1 for so many that it may have. To say what is
+#: wrong with a record takes hundreds of times what its bytes take to read, and right ones take longer.
+RECORDS_PER_WRONG, MIN_WRONG = 400, 250
 #: Bytes of memory for a number of an array, with those of its JSON.
 BYTES_PER_NUMBER = 16
 
@@ -96,22 +100,42 @@ def estimate_bytes(result: object) -> int:
     return BYTES_PER_MARK
 
 
+class WrongLimit(NamedTuple):
+    """When the rest of a request's records is not run: the answer says it in the place of each."""
+
+    #: Wrong records that a request may have more than right ones.
+    most: int
+    #: Counts all its records.
+    total: Callable[[], int]
+
+    @classmethod
+    def of(cls, max_records: int | None, total: Callable[[], int]) -> WrongLimit | None:
+        """Return that of requests of so many records; None if they may have any number."""
+        return None if max_records is None else cls(max(MIN_WRONG, max_records // RECORDS_PER_WRONG), total)
+
+
 def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord]:
     """Return what encodes a record of a list for the answer's type."""
     return partial(encode_row, request) if request.accept == CSV else partial(encode_record, request.model)
 
 
-def write_list(request: DispatchRequest, records: Iterable[EncodedRecord], invocation: Invocation) -> Answer:
+def write_list(
+    request: DispatchRequest,
+    records: Iterable[EncodedRecord],
+    invocation: Invocation,
+    wrong_limit: WrongLimit | None = None,
+) -> Answer:
     """Join encoded records to a JSON list, to JSON lines or CSV. Raises the first failure if none succeeded.
 
     CSV has no place for an error, so that every failure is raised.
     """
     room = DECODED.room()
     if request.accept in (JSON_LINES, CSV):
-        body = join_records(records, invocation, room, b"\n", has_errors=request.accept == JSON_LINES)
+        has_errors = request.accept == JSON_LINES
+        body = join_records(records, invocation, room, b"\n", has_errors=has_errors, wrong_limit=wrong_limit)
         return Answer(body, request.accept, headers=request.answer_headers, on_sent=room.close)
     start = b'{"modelname":' + dumps(request.model) + b',"result":['
-    body = join_records(records, invocation, room, b",", start, b"]}")
+    body = join_records(records, invocation, room, b",", start, b"]}", wrong_limit=wrong_limit)
     return Answer(body, headers=request.answer_headers, on_sent=room.close)
 
 
@@ -123,12 +147,13 @@ def join_records(
     start: bytes = b"",
     end: bytes = b"",
     has_errors: bool = True,
+    wrong_limit: WrongLimit | None = None,
 ) -> bytes:
     """Join the records' bytes, and note a failure that is not the caller's fault.
 
     Raises the first failure if no record succeeded, or if the form has no errors in it.
     """
-    body, first_failure, succeeded = io.BytesIO(), None, False
+    body, first_failure, right, wrong = io.BytesIO(), None, 0, 0
     body.write(start)
     for number, record in enumerate(records):
         if number:
@@ -136,14 +161,23 @@ def join_records(
         room.grow(body.tell() + len(record.body))
         body.write(record.body)
         if record.failure is None:
-            succeeded = True
+            right += 1
             continue
         if not has_errors:
             raise record.failure
         first_failure = first_failure or record.failure
         if says_failed(record.failure.status):
             invocation.failed_status = record.failure.status
-    if first_failure is not None and not succeeded:
+        else:
+            wrong += record.failure.records
+        if wrong_limit is not None and wrong > right + wrong_limit.most:
+            if right:
+                rest = (separator + NOT_RUN) * (wrong_limit.total() - number - 1)
+                room.grow(body.tell() + len(rest))
+                body.write(rest)
+            break
+    if first_failure is not None and not right:
+        first_failure.records = max(1, wrong)
         raise first_failure
     body.write(end)
     return body.getvalue()
@@ -172,6 +206,10 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
     # Release the frames in its traceback: hundreds of failures may wait for their turn.
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return EncodedRecord(dumps(error.body()), error)
+
+
+#: The entry of a record behind too many wrong ones.
+NOT_RUN = encode_failure(NotRun("not run: too many records before it are wrong")).body
 
 
 def _unencodable(model: str, result: object) -> TriremeError:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from sm.client.base import Client
 from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, keys_of, takes_decoded_base64
-from sm.client.validation import is_of_type, validate
+from sm.client.validation import validate
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -194,43 +194,6 @@ def _members(client: Client, request: DispatchRequest, record: Any, path: str) -
     return members
 
 
-#: Records of a list that are validated as they are run. Of a longer one it is first seen if any can be right.
-FEW_RECORDS = 256
-
-
-def refuse_all_wrong(request: DispatchRequest) -> None:
-    """Raise the error of a long list's first record, which answers the whole list if no record is right.
-
-    To say of each what is wrong costs a hundred times what reading it does. Here most are known by their keys
-    and the types of their values to be as wrong as one before.
-    """
-    client, kind, wrong = request.client, request.client.payload, set[tuple[Any, ...]]()
-    if len(request.records) < FEW_RECORDS or kind.takes_bodies:
-        return
-    for record in request.records:
-        of_object = type(record) is dict
-        signature = (*record, *map(type, record.values())) if of_object else (type(record),)
-        if signature in wrong:
-            continue
-        try:
-            members = _members(client, request, record, "payload")
-        except WrongPayload:
-            wrong.add(signature)
-            continue
-        try:
-            validate(kind, members)
-        except ValidationError as error:
-            if is_of_type(kind, error):
-                wrong.add(signature)
-        except (BadInput, WrongPayload):
-            continue
-        except Exception:  # of the client's own type: the record's own run says what
-            return
-        else:
-            return
-    validate_payload(client, request, request.records[0], request.place(0))
-
-
 @lru_cache(maxsize=256)
 def number_names(kind: type[BaseModel]) -> frozenset[str]:
     """Return the keys of a type's fields of numbers: pydantic would read true and false as 1 and 0."""
@@ -349,15 +312,18 @@ def _to_wrong_payload(
         explanation = _no_such("parameter", kind.parameter_names())
     misspelled = _name_unknown_field(errors) if first["type"] == "missing" and not within else ""
     payload_error = WrongPayload(f"{field_path}: {explanation}{misspelled}", field=field_path)
-    declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
-        kind.parameter_names()
-    )
     loggable = [
-        part if isinstance(part, int) or part == "parameters" or part in declared else "…"
+        part if isinstance(part, int) or part == "parameters" or part in _declared_names(kind) else "…"
         for part in location
     ]
     payload_error.log_reason = f"{_format_path(loggable, path)}: {explanation}"
     return payload_error
+
+
+@lru_cache(maxsize=256)
+def _declared_names(kind: type[Payload]) -> frozenset[str]:
+    """Return the keys of a payload and of its parameters."""
+    return kind.parameter_names().union(*map(kind.names_of, kind.model_fields))
 
 
 def _name_unknown_field(errors: Sequence[Any]) -> str:

@@ -20,10 +20,17 @@ from sm.http.messages import Answer
 from sm.invocation import UNKNOWN, Invocation, begin, end
 from sm.models.table import Models
 from sm.router.admission import Admission, FairGate
-from sm.router.answers import encode_failure, record_encoder, write, write_list, write_pipeline
+from sm.router.answers import (
+    WrongLimit,
+    encode_failure,
+    record_encoder,
+    write,
+    write_list,
+    write_pipeline,
+)
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
-from sm.router.dispatch import refuse_all_wrong, run_record, stream
+from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
 from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.once import OnceNotes
@@ -207,10 +214,10 @@ class Pipeline:
             return Answer(form.write(rows, room), headers=request.answer_headers, on_sent=room.close)
         if not request.many:
             return write(request, run_record(request, invocation))
-        refuse_all_wrong(request)
         encode = record_encoder(request)
         records = run_records(request, invocation, encode, encode_failure, self.records)
-        return write_list(request, records, invocation)
+        limit = WrongLimit.of(self.classifier.max_records, request.records.__len__)
+        return write_list(request, records, invocation, limit)
 
     def _confirm(self, invocation: Invocation) -> None:
         """Refuse to deliver what may be made from another's answers."""

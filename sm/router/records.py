@@ -20,7 +20,7 @@ from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
-from sm.router.answers import EncodedRecord, encode_failure, join_records
+from sm.router.answers import EncodedRecord, WrongLimit, encode_failure, join_records
 from sm.router.dispatch import note_crash, raise_crash, run_record, to_error, validate_payload
 from sm.router.request_types import DispatchRequest, LinesRequest, Message
 
@@ -58,8 +58,9 @@ class OrderedMap:
         work: Callable[[Item], Result],
         when_late: Callable[[], Result],
         invocation: Invocation,
+        max_batch: int = MAX_BATCH,
     ) -> Iterator[Result]:
-        """Yield the results of ``work`` in the order of ``items``.
+        """Yield the results of ``work`` in the order of ``items``; at most ``max_batch`` go together.
 
         Each item runs in a copy of the calling thread's context. After the request's deadline no item begins,
         and each result is that of ``when_late``. No item begins after the iterator is closed.
@@ -95,7 +96,7 @@ class OrderedMap:
                     break
                 batch, future = waiting.popleft()
                 results, seconds = run_batch(batch) if future.cancel() else future.result()
-                size = min(2 * size, MAX_BATCH) if seconds < QUICK_BATCH_S else 1
+                size = min(2 * size, max_batch) if seconds < QUICK_BATCH_S else 1
                 invocation.check_caller()
                 yield from results
             for number, _ in enumerate(source):
@@ -138,7 +139,7 @@ def run_records(
         def run_group(group: Sequence[int]) -> list[EncodedResult]:
             return run_together(request, invocation, group, encode, fail)
 
-        results: Iterator[list[EncodedResult]] = threads.run(groups, run_group, list, invocation)
+        results: Iterator[list[EncodedResult]] = threads.run(groups, run_group, list, invocation, 1)
         return chain.from_iterable(
             group_results or [fail_late() for _ in group]
             for group, group_results in zip(groups, results, strict=True)
@@ -249,10 +250,12 @@ def answer_lines(
     line_accept = CSV if kind == CSV else JSON
     lines = messages(request.message, line_accept)
     records, room = threads.run(lines, answer, lambda: deadline_failure, invocation), DECODED.room()
+    most = None if request.limit is None else request.limit.max_records
+    limit = WrongLimit.of(most, lambda: sum(1 for _ in split(request.message.body)))
     if kind == JSON:
-        body = join_records(records, invocation, room, b",\n", b"[", b"]")
+        body = join_records(records, invocation, room, b",\n", b"[", b"]", wrong_limit=limit)
     else:
-        body = join_records(records, invocation, room, b"\n", has_errors=kind != CSV)
+        body = join_records(records, invocation, room, b"\n", has_errors=kind != CSV, wrong_limit=limit)
     if body in (b"", b"[]"):
         raise BadInput("the body has no line")
     return Answer(body, kind, on_sent=room.close)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -242,6 +242,12 @@ def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> No
 WRONG = {"wrong": 1}
 
 
+def take_many(steps: Steps) -> None:
+    steps.pipeline = replace(
+        steps.pipeline, classifier=replace(steps.pipeline.classifier, max_records=10_000)
+    )
+
+
 @pytest.mark.parametrize(
     ("payload", "first"),
     [
@@ -265,3 +271,56 @@ def test_a_list_of_wrong_records_is_refused_and_one_with_a_right_record_is_not(
         assert steps.clients["upper"].runs == 0
     else:
         assert steps.answer(request_of("upper", payload))[0][0][-1] == "A"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("in_lines", [False, True], ids=["list", "lines"])
+@pytest.mark.parametrize("right", [0, 1, 300])
+def test_behind_too_many_wrong_records_none_is_run_and_each_still_has_its_answer(
+    steps: Steps, right: int, in_lines: bool
+) -> None:
+    """As many may be wrong as are right, and 250 more; what has its result keeps it."""
+    take_many(steps)
+    payloads: list[object] = [*["a"] * right, *[WRONG] * 2_000, "b"]
+    if in_lines:
+        body = b"\n".join(orjson.dumps({"payload": each}) for each in payloads)
+    else:
+        body = request_of("upper", payloads)
+    before = steps.clients["upper"].runs
+    if not right:
+        with pytest.raises(WrongPayload) as raised:
+            steps.answer(body, {"content-type": JSON_LINES if in_lines else JSON})
+        assert raised.value.details["field"] == ("payload.text" if in_lines else "payload[0].text")
+        assert steps.clients["upper"].runs == before
+        return
+    answers, _ = steps.answer(body, {"content-type": JSON_LINES if in_lines else JSON})
+    found = answers if in_lines else cast(list[Any], answers[0])
+    codes = [each["code"] if isinstance(each, dict) else each for each in found]
+    wrong = right + 251
+    assert codes == ["A"] * right + ["wrong_payload"] * wrong + ["not_run"] * (2_001 - wrong)
+    assert steps.clients["upper"].runs == before + right
+
+
+def test_the_wrong_records_of_lines_lists_count_together(steps: Steps) -> None:
+    take_many(steps)
+    line = orjson.dumps({"payload": [WRONG] * 100})
+    body = b"\n".join([request_of("upper"), *[line] * 50])
+    assert steps.answer(body, {"content-type": JSON_LINES})[0] == [
+        "TEXT",
+        *["wrong_payload"] * 3,
+        *["not_run"] * 47,
+    ]
+
+
+def test_a_model_that_fails_is_no_wrong_record(steps: Steps) -> None:
+    """The caller has not caused it, and what is not run would look like its mistake."""
+
+    def fail(payload: TextPayload) -> object:
+        if payload.text == "a":
+            return "A"
+        raise RuntimeError
+
+    take_many(steps)
+    steps.clients["upper"].inference = fail  # type: ignore[method-assign]
+    answers, _ = steps.answer(request_of("upper", ["a", *"b" * 300]))
+    codes = [each["code"] for each in cast(list[Any], answers[0])[1:]]
+    assert codes == ["client_failed"] * 300
