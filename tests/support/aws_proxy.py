@@ -10,6 +10,7 @@ import io
 import json
 import re
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,28 @@ def add(response: Response, members: dict[str, Any]) -> None:
     response.set_data(json.dumps({**json.loads(response.get_data()), **members}))
 
 
+def quota_page(quotas: dict[str, int], parameters: Any) -> Response:
+    """Return a page of SageMaker's quotas, of which moto has none: for each instance type one of training, too."""
+    usages = ("training job usage", "endpoint usage")
+    rows = [
+        {
+            "ServiceCode": "sagemaker",
+            "ServiceName": "Amazon SageMaker",
+            "QuotaCode": f"L-{zlib.crc32(f'{kind} {usage}'.encode()):08X}",
+            "QuotaName": f"{kind} for {usage}",
+            "Value": float(count if usage == "endpoint usage" else 0),
+            "Unit": "None",
+            "Adjustable": True,
+            "GlobalQuota": False,
+        }
+        for kind, count in quotas.items()
+        for usage in usages
+    ]
+    first = int(parameters.get("NextToken", 0))
+    more = {"NextToken": str(first + 1)} if first + 1 < len(rows) else {}
+    return json_response({"Quotas": rows[first : first + 1], **more})
+
+
 @dataclass
 class Proxy:
     """The proxy's state, its records and its faults."""
@@ -103,6 +126,9 @@ class Proxy:
     interrupted_operations: set[str] = field(default_factory=set)
     #: ``UpdateEndpoint`` succeeds and changes nothing.
     rolls_back: bool = False
+    #: The account's quotas of instances for endpoints, by instance type, and AWS's defaults of those that it has not.
+    quotas: dict[str, int] = field(default_factory=lambda: {"ml.g4dn.xlarge": 20})
+    default_quotas: dict[str, int] = field(default_factory=lambda: {"ml.c5.xlarge": 20, "ml.g5.xlarge": 0})
     #: The inference components as they are described.
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -160,6 +186,9 @@ class Proxy:
         component_tags = call.operation == "ListTags" and b":inference-component/" in call.body
         if "InferenceComponent" in call.operation or component_tags:
             return self._change_component(call)
+        if call.headers.get("X-Amz-Target", "").startswith("ServiceQuotas"):
+            is_default = "Default" in call.operation
+            return quota_page(self.default_quotas if is_default else self.quotas, call.parameters)
         if call.operation == "UpdateEndpoint":
             return self._update(call)
         if call.operation == "CreateEndpointConfig":

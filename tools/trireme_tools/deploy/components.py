@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import api_fields, endpoint_logs, resources
+from trireme_tools.deploy import api_fields, endpoint_logs, quotas, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deploy_arguments import COMPUTE
 from trireme_tools.deploy.deployment_plan import Plan
@@ -134,6 +134,18 @@ def remove(account: Account, name: str) -> None:
         SAGEMAKER, "delete_inference_component", f"remove component {name}", InferenceComponentName=name
     )
     ComponentWaiter(account).wait(name)
+
+
+def check_quotas(account: Account, component: Component) -> None:
+    """Raise :class:`CommandError` if a new component's endpoint may start more than a quota allows."""
+    if describe(account, component.plan.name):
+        return
+    name, configuration = component.endpoint, component.host()
+    endpoint = account.describe(SAGEMAKER, "describe_endpoint", f"look at endpoint {name}", EndpointName=name)
+    if endpoint:
+        config_name = endpoint["EndpointConfigName"]
+        configuration = Resources(account, name).configuration(config_name) or configuration
+    quotas.check(account, name, configuration, changes=endpoint is None)
 
 
 def apply(account: Account, component: Component) -> None:

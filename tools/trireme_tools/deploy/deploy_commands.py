@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from sm.commands.progress import Progress
@@ -24,6 +25,7 @@ from trireme_tools.deploy import (
     images,
     model_data,
     preflight,
+    quotas,
     resources,
     status,
 )
@@ -163,14 +165,20 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     repository = deploy_arguments.local_repository(options.model_data)
     data = ModelData()
     known = ModelData("" if repository else options.model_data or "")
+    draft, check_quotas = Plan.of(options, known, role), None
     if options.component:
-        Plan.of(options, known, role).check({}, scaled=False, served=None)
+        draft.check({}, scaled=False, served=None)
+        components.check_quotas(account, Component.of(options, draft))
     else:
-        deployment.check(
-            Plan.of(options, known, role), _rollout(options, options.alarm), bool(options.autoscale)
-        )
+        rollout, most = _rollout(options, options.alarm), options.autoscale[1] if options.autoscale else 0
+        deployment.check(draft, rollout, bool(most))
+        ask = partial(quotas.check, account, options.name, draft.configuration(), most)
+        is_served = deployment.served_configuration() is not None
+        ask(changes=not is_served)
+        # Only models that are not there yet make an update.
+        check_quotas = ask if is_served and not rollout.is_rolling else None
     if repository:
-        uploader = Uploader(account, Settings.read(os.environ).cache)
+        uploader = Uploader(account, Settings.read(os.environ).cache, check_quotas)
         # SageMaker takes single files for neither kind (botocore: ContainerDefinition.ModelDataSource).
         packed = options.archive or bool(options.serverless)
         data = uploader.send(repository, options.name, options.bucket, packed, options.mme)

@@ -22,6 +22,7 @@ from trireme_tools.deploy import (
     endpoint_logs,
     exclusions,
     gpu_hosts,
+    quotas,
     resources,
 )
 from trireme_tools.deploy.account import Account
@@ -91,6 +92,11 @@ class Rollout:
         return configuration
 
     @property
+    def is_rolling(self) -> bool:
+        """True if only a few new instances start beside the old ones."""
+        return "RollingUpdatePolicy" in self.deployment_configuration()
+
+    @property
     def _steps(self) -> int:
         return -(-100 // self.percent) if self.kind == "LINEAR" else 1
 
@@ -117,6 +123,8 @@ class Deployment:
         After :class:`trireme_tools.aws.ServiceUnavailable` nothing is removed: the next run continues.
         """
         endpoint = self._wait_until_steady()
+        if endpoint and endpoint["EndpointConfigName"] != plan.configuration_name:
+            self._check_quotas(plan.configuration(), rollout)
         with self._undone_after_failure(plan.configuration_name, plan.model_name):
             self._provide(plan.model(), plan.configuration())
             self._make_endpoint(plan, rollout, endpoint)
@@ -142,14 +150,14 @@ class Deployment:
 
     def check(self, plan: Plan, rollout: Rollout, scaled: bool) -> None:
         """Raise :class:`CommandError` if SageMaker would refuse the plan, before anything is uploaded."""
-        served = self._served_configuration()
+        served = self.served_configuration()
         if served and exclusions.changes_instances(served, plan.configuration()):
             scaled = bool(self._scaling(served)) or scaled
         elif served:
             scaled = bool(autoscaling.current_limits(self._account, self._name)) or scaled
         plan.check(rollout.deployment_configuration(), scaled, served)
 
-    def _served_configuration(self) -> dict[str, Any] | None:
+    def served_configuration(self) -> dict[str, Any] | None:
         """Describe the configuration of the endpoint; None if there is none, or it will be made again."""
         endpoint = self.resources.endpoint()
         if not endpoint or endpoint["EndpointStatus"] == "Failed":
@@ -160,7 +168,7 @@ class Deployment:
         self, configuration: dict[str, Any], model: dict[str, Any], rollout: Rollout
     ) -> None:
         scaled = bool(autoscaling.current_limits(self._account, self._name))
-        deployment, served = rollout.deployment_configuration(), self._served_configuration()
+        deployment, served = rollout.deployment_configuration(), self.served_configuration()
         exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
 
     def promote_shadow(self, rollout: Rollout) -> None:
@@ -203,6 +211,7 @@ class Deployment:
             self._account.progress.say(f"endpoint {self._name} is up to date")
             return
         tags = self.resources.tags(endpoint["EndpointArn"])
+        self._check_quotas(configuration, rollout)
         labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resources.PREVIOUS})}
         with self._undone_after_failure(name, model_name):
             self._provide(
@@ -223,8 +232,15 @@ class Deployment:
                 f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
             )
         self._check_exclusions(wanted, self.resources.model(model_of(wanted)) or {}, rollout)
+        self._check_quotas(wanted, rollout)
         self._update(before, wanted, rollout, endpoint)
         return before
+
+    def _check_quotas(self, configuration: dict[str, Any], rollout: Rollout) -> None:
+        """Raise :class:`CommandError` if a quota has no room for an update to this configuration."""
+        limits = autoscaling.current_limits(self._account, self._name)
+        most = limits["MaxCapacity"] if limits else 0
+        quotas.check(self._account, self._name, configuration, most, changes=not rollout.is_rolling)
 
     def _wait_until_steady(self) -> dict[str, Any] | None:
         """Return the endpoint after another run or AWS has finished with it. A failed endpoint can only be

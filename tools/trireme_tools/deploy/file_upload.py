@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -54,11 +54,18 @@ class FileUploader:
     """Sends ``entries``, the files and folders of ``repository``, with several connections at once.
 
     A version is the files' names and digests, and its prefix is their digest. So what lies there with the
-    right size is right, as an object appears on S3 only when it is complete.
+    right size is right, as an object appears on S3 only when it is complete. ``check`` is called before
+    anything is sent, if something must be.
     """
 
-    def __init__(self, account: Account, repository: Path, entries: Sequence[Entry]) -> None:
-        self._account, self._repository = account, repository
+    def __init__(
+        self,
+        account: Account,
+        repository: Path,
+        entries: Sequence[Entry],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._account, self._repository, self._check = account, repository, check
         folders = {entry.name for entry in entries if entry.is_folder}
         filled = {entry.name.rpartition("/")[0] for entry in entries}
         empty = [Entry(f"{name}/{PLACEHOLDER}", repository, b"") for name in sorted(folders - filled)]
@@ -83,6 +90,8 @@ class FileUploader:
         elif self._account.dry:
             self._account.show("s3", "cp", "--recursive", str(self._repository), place)
         else:
+            if self._check:
+                self._check()
             abort_abandoned(self._account, bucket, prefix)
             self._transfer(bucket, {name: keys[name] for name in missing}, digests, sizes)
             if changed := [name for name, stamp in self._stamps().items() if stamp != stamps[name]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from trireme_tools.package.package_command import inspect
 
 
 class Uploader:
-    """Uploads repositories. Archives are packed in ``cache``: they are large, and ``/tmp`` may be memory."""
+    """Uploads repositories. Archives are packed in ``cache``: they are large, and ``/tmp`` may be memory.
 
-    def __init__(self, account: Account, cache: Path) -> None:
-        self._account, self._cache = account, cache
+    ``check`` is called before anything is sent, if something must be; an error ends the upload.
+    """
+
+    def __init__(self, account: Account, cache: Path, check: Callable[[], None] | None = None) -> None:
+        self._account, self._cache, self._check = account, cache, check
 
     def send(
         self, repository: Path, name: str, bucket: str | None, archive: bool, mme: bool = False
@@ -39,7 +43,7 @@ class Uploader:
         inspect(repository, self._account.progress, client_problems=client_problems)
         if not (archive or mme):
             entries = archive_plan.plan_one(repository, repository, Exclusion(repository)).entries
-            return FileUploader(self._account, repository, entries).send(
+            return FileUploader(self._account, repository, entries, self._check).send(
                 bucket or self._default_bucket(), f"{resources.KEY_PREFIX}/{name}/"
             )
         try:
@@ -95,6 +99,8 @@ class Uploader:
         elif account.dry:
             account.show("s3", "cp", file.name, place)
         else:
+            if self._check:
+                self._check()
             abort_abandoned(account, target.bucket, key)
             self._send(file, target.bucket, key)
 
