@@ -44,7 +44,7 @@ FROM base${TRITON:+-with-triton} AS packages
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv
 WORKDIR /opt/trireme
-COPY requirements.lock ./
+COPY locks/requirements.lock ./
 # The router's packages; those that read, run and compare ONNX graphs (for build-model and for the wheel's Python
 # backend); boto3, only for S3; OpenTelemetry, only for the OTEL_* variables; and Triton from its wheel, if the base
 # has none. pip installs only files whose hashes are in the lock. The wheel's stubs for other Python versions are

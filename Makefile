@@ -92,44 +92,24 @@ sbom: .venv/.dev  ## list every package in CycloneDX in build/sbom; IMAGE_SBOM=t
 	@.venv/bin/python tools/sbom.py build/sbom "$(ENGINE)" "$(IMAGE_SBOM)"
 
 audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in the locks, Debian's of the image's packages
-	.venv/bin/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --progress-spinner off
+	.venv/bin/pip-audit --requirement locks/requirements.lock --requirement locks/requirements-dev.lock --no-deps --disable-pip --progress-spinner off
 	@.venv/bin/python tools/audit_image.py "$(ENGINE)" "$(IMAGE)"
 
 # This builds the CPU image. For GPUs: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.11-py3 IMAGE=trireme
 # For a CPU with that image's Triton: make image TRITON=nvcr.io/nvidia/tritonserver:26.11-py3
-# The first whose service answers: a Docker client alone builds nothing.
-ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
-# NVIDIA builds its image on this Ubuntu.
-BASE_IMAGE ?= $(if $(TRITON),ubuntu:24.04,debian:trixie-slim)
 IMAGE ?= trireme:cpu
-DEMO = $(or $(TRIREME_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trireme)/repository/cpu
-BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) $(if $(TRITON),--build-arg TRITON=$(TRITON)) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
-	    --build-arg VERSION=$(VERSION) \
-	    $(BUILD_FLAGS) --tag $(IMAGE)
+ENGINE ?= $(shell tools/build_image.sh --engine)
 image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image; MODELS=demo, a folder or a .tar.gz adds models to it; BUILD_FLAGS go to the engine
-	@$(if $(ENGINE),$(if $(findstring podman,$(ENGINE)),! command -v docker >/dev/null || echo "Docker's service does not answer: using podman",true),if command -v docker >/dev/null; then echo "docker is here, but its service does not answer, and there is no podman that does: start Docker, or apt-get install podman"; \
-	    else echo "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman"; fi; exit 1)
-ifeq ($(MODELS),)
-	$(BUILD) .
-else
-	@$(if $(filter demo,$(MODELS)),.venv/bin/sm prepare)
-	@set -e; models='$(if $(filter demo,$(MODELS)),$(DEMO),$(MODELS))'; \
-	case $$models in *.tar.gz) \
-	    unpacked=$$(mktemp -d); trap 'rm -rf "$$unpacked"' EXIT; \
-	    tar -xzf "$$models" -C "$$unpacked"; models=$$unpacked;; \
-	esac; \
-	test -n "$$(ls "$$models" 2>/dev/null)" || { echo "MODELS=$(MODELS): there is no model repository in it; MODELS is demo, a folder, or a .tar.gz"; exit 1; }; \
-	set -x; $(BUILD) --target with-models --build-context models="$$models" .
-endif
+	@IMAGE='$(IMAGE)' tools/build_image.sh
 
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	    --no-annotate --no-emit-package pip
 lock: .venv/.dev  ## update the locks, for every Python version and platform at once
-	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
-	$(COMPILE) pyproject.toml --output-file requirements.lock --constraint requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound)
-	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> requirements.lock
-	printf 'hatchling\neditables\nuv\n' | $(COMPILE) --output-file requirements-build.lock --constraint requirements-dev.lock -
-	cp requirements-dev.lock docs/_site/requirements.lock
+	$(COMPILE) pyproject.toml --output-file locks/requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
+	$(COMPILE) pyproject.toml --output-file locks/requirements.lock --constraint locks/requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound)
+	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> locks/requirements.lock
+	printf 'hatchling\neditables\nuv\n' | $(COMPILE) --output-file locks/requirements-build.lock --constraint locks/requirements-dev.lock -
+	cp locks/requirements-dev.lock docs/_site/requirements.lock
 	$(COMPILE) pyproject.toml --output-file docs/_site/requirements.lock --extra=docs
 
 # An environment that was copied or moved, or whose Python has gone, is made again.
@@ -137,11 +117,11 @@ WHOLE := $(shell grep -qsF '$(CURDIR)/.venv/bin/' .venv/bin/sm && .venv/bin/pyth
 .PHONY: again
 # Where models are needed, they are fetched and converted while the packages are installed.
 serve test test-rest test-image endpoint-life bench bench-quick: WEIGHTS = --weights $(if $(EXAMPLES),--examples)
-.venv/.serve: $(if $(WHOLE),,again) requirements.lock requirements-build.lock pyproject.toml extensions/pyproject.toml tools/pyproject.toml
+.venv/.serve: $(if $(WHOLE),,again) locks/requirements.lock locks/requirements-build.lock pyproject.toml extensions/pyproject.toml tools/pyproject.toml
 	$(SET_UP) serve $(WEIGHTS) $(NO_PYTHON)
 	@touch $@
 
-.venv/.dev: .venv/.serve requirements-dev.lock
+.venv/.dev: .venv/.serve locks/requirements-dev.lock
 	$(SET_UP) dev $(NO_PYTHON)
 	@touch $@
 

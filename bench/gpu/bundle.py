@@ -100,7 +100,8 @@ def collect_python(python: Path, target: Path) -> None:
 def collect_packages(python: Path, target: Path) -> None:
     """Install the packages in the versions of the locks, and of the server's only what the box starts."""
     locks = (
-        HERE / name for name in ("requirements-dev.lock", "requirements.lock", "requirements-build.lock")
+        HERE / "locks" / name
+        for name in ("requirements-dev.lock", "requirements.lock", "requirements-build.lock")
     )
     lines = [line for lock in locks for line in lock.read_text().splitlines()]
     constraints = target.with_name("constraints.txt")

@@ -78,7 +78,7 @@ def install_with_dependencies(package: str, wheels: Path, interpreter: Path, hom
     """Install a package and its dependencies with pip, as a new user does, also from the folder ``wheels``."""
     installed = _environment(interpreter, home, "--clear")
     # The versions without their hashes: with hashes pip takes no range of versions, and packages declare ranges.
-    lines = (HERE / "requirements.lock").read_text().splitlines()
+    lines = (HERE / "locks/requirements.lock").read_text().splitlines()
     versions = home / "versions.txt"
     versions.write_text("\n".join(line.removesuffix(" \\") for line in lines if not line.startswith(" ")))
     sources = ("--constraint", versions, "--find-links", wheels)

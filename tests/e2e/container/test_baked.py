@@ -27,6 +27,6 @@ def test_missing_models_fail_before_the_build(tmp_path: Path, models: str) -> No
 
 
 def test_the_demo_is_prepared_first_and_its_repository_goes_inside(demo: Path) -> None:
-    commands = make_image("--dry-run", "MODELS=demo").stdout
+    commands = make_image("DRY_RUN=yes", "MODELS=demo").stdout
     assert commands.index("sm prepare") < commands.index("--target with-models")
-    assert f"models='{demo}'" in commands
+    assert f"models={demo} " in commands

@@ -57,7 +57,7 @@ def test_the_image_has_no_build_tools_and_no_caches(image: str) -> None:
 @pytest.mark.exhaustive
 def test_any_user_may_read_the_image_of_a_private_checkout(image: str, tmp_path: Path) -> None:
     """Serverless endpoints run it as a user of theirs. The first layers are those of ``image``."""
-    names = ("Dockerfile", "requirements.lock", "serve", "nginx.conf", "sm", "model", "clients")
+    names = ("Dockerfile", "locks", "serve", "nginx.conf", "sm", "extensions", "model", "clients")
     for name in names:
         copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
         copy(HERE / name, tmp_path / name)

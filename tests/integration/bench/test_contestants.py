@@ -43,7 +43,7 @@ def contestant_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [path.stem for path in REQUIREMENTS.glob("*.txt")])
 def test_each_peer_uses_the_same_library_versions_as_the_box(name: str) -> None:
-    assert pinned_versions(REQUIREMENTS / f"{name}.txt") == pinned_versions(HERE / "requirements.lock")
+    assert pinned_versions(REQUIREMENTS / f"{name}.txt") == pinned_versions(HERE / "locks/requirements.lock")
 
 
 def pinned_versions(requirements: Path) -> set[str]:

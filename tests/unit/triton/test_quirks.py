@@ -11,7 +11,7 @@ import re
 from sm.settings import HERE
 from trireme_tools.prepare import servers
 
-#: The ``nvidia-pytriton`` that requirements.lock pins, and the Triton in it (release 24.10).
+#: The ``nvidia-pytriton`` that locks/requirements.lock pins, and the Triton in it (release 24.10).
 WHEEL, VERSION = "0.7.0", r"2\.51"
 #: A fault, the module that works around it (a comment there names the version too), and its test below ``tests/``.
 QUIRKS = (
@@ -35,7 +35,7 @@ QUIRKS = (
 
 def test_a_new_triton_makes_somebody_try_each_workaround() -> None:
     assert servers.WHEEL.version == WHEEL, "the pinned Triton changed: go through QUIRKS"
-    assert f"\n{servers.WHEEL.name}=={WHEEL} \\\n" in (HERE / "requirements.lock").read_text()
+    assert f"\n{servers.WHEEL.name}=={WHEEL} \\\n" in (HERE / "locks/requirements.lock").read_text()
 
 
 def test_every_workaround_in_the_code_is_listed_and_the_test_of_its_fault_exists() -> None:

@@ -95,7 +95,7 @@ def no_services() -> Iterator[None]:
         POLICY.unlink(missing_ok=True)
 
 
-#: The version in requirements.lock; a test compares the two.
+#: The version in locks/requirements.lock; a test compares the two.
 WHEEL = Source(
     kind="pypi",
     name="nvidia-pytriton",

@@ -29,7 +29,7 @@ ENVIRONMENT = CHECKOUT / ".venv"
 #: The distributions of the checkout beside the core.
 PARTS = (CHECKOUT / "extensions", CHECKOUT / "tools")
 #: What the router needs, and what builds the checkout's own packages, with uv.
-LOCK, BUILD_LOCK = "requirements.lock", "requirements-build.lock"
+LOCK, BUILD_LOCK = "locks/requirements.lock", "locks/requirements-build.lock"
 #: What first_start.py and the conversions import, with what that needs.
 FIRST = (
     *("numpy", "onnx", "protobuf", "ml-dtypes", "typing-extensions"),
@@ -118,7 +118,7 @@ def add_test_tools(_: argparse.Namespace) -> int:
     """Install what the tests and checks need."""
     say("installing the test tools into .venv")
     installer = Installer(ENVIRONMENT, machine_variables(), live=sys.stderr.isatty())
-    installer.install("--require-hashes", *_requirements("requirements-dev.lock"))
+    installer.install("--require-hashes", *_requirements("locks/requirements-dev.lock"))
     return 0
 
 
