@@ -184,13 +184,14 @@ def from_random_inputs(graph: Graph, sizes: Sequence[Sizes], out: Path) -> bool:
 
 
 def edges(graph: Graph, feed: Feed) -> Iterator[Feed]:
-    """Yield an input again with equal floats, and with numbers that few bits have, if the graph takes them.
+    """Yield an input again with equal floats, with numbers that few bits have, and with NaN, if the graph
+    takes them.
 
-    Random floats are never equal, and what OpenVINO makes of small integers is right. NaN is none of them: a
-    graph in int8 has no NaN, and OpenVINO is not asked with it.
+    Random floats are never equal, and what OpenVINO makes of small integers is right. An engine that loses
+    NaN is not asked with it: see ``takes`` of each.
     """
     runner, names = session(graph.path), [value.name for value in graph.outputs]
-    for change in (_round, _enlarge):
+    for change in (_round, _enlarge, _spoil):
         changed = {name: array if name in graph.bounds else change(array) for name, array in feed.items()}
         if not _are_equal(changed, feed) and _is_answered(runner, names, changed):
             yield changed
@@ -207,6 +208,15 @@ def _is_answered(runner: Runner, names: list[str], feed: Feed) -> bool:
 
 def _round(array: NDArray[Any]) -> NDArray[Any]:
     return np.round(array) if array.dtype.kind == "f" else array
+
+
+def _spoil(array: NDArray[Any]) -> NDArray[Any]:
+    """Return floats of which the first is NaN."""
+    if array.dtype.kind != "f" or not array.size:
+        return array
+    changed = array.copy()
+    changed.flat[0] = np.nan
+    return changed
 
 
 def _enlarge(array: NDArray[Any]) -> NDArray[Any]:

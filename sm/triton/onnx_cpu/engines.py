@@ -264,7 +264,7 @@ def _compare_numbers(name: str, expected: Any, actual: Any, tolerance: float) ->
             raise Mismatch(f"{name} has other values")
         return 0.0
     finite = np.isfinite(expected)
-    if not np.array_equal(finite, np.isfinite(actual)):
+    if not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
         raise Mismatch(f"{name} has other numbers that are not finite")
     error = np.abs(expected[finite].astype(np.float64) - actual[finite].astype(np.float64))
     error /= max(float(np.abs(expected[finite]).max(initial=0.0)), 1e-12)
@@ -287,7 +287,8 @@ class OnnxRuntime:
         import onnxruntime
 
         del by_record  # it makes nothing faster here
-
+        #: A graph in int8 has neither NaN nor infinity.
+        self.trust = _beside("exactness").Trust() if precision == "int8" else None
         chosen = onnxruntime.SessionOptions()
         chosen.intra_op_num_threads = threads
         chosen.inter_op_num_threads = 1
@@ -301,9 +302,9 @@ class OnnxRuntime:
         self.inputs = [value.name for value in self.session.get_inputs()]
         self.outputs = [value.name for value in self.session.get_outputs()]
 
-    def takes(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """True: the others are compared with this one."""
-        return True
+    def takes(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> bool:
+        """True if its answer is that of fp32."""
+        return self.trust is None or bool(self.trust.takes(wanted, feed))
 
     def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
         outputs: list[Any] = self.session.run(list(wanted), dict(feed))
@@ -390,17 +391,17 @@ def load(candidate: Candidate, graph: Path, threads: int, by_record: bool = Fals
 
 
 class Guarded:
-    """OpenVINO, with ONNX Runtime in fp32 for what OpenVINO computes otherwise (see ``exactness.py``).
+    """An engine, with ONNX Runtime in fp32 for what it computes otherwise (see ``exactness.py``).
 
-    After an error in a graph with free sizes its compiled model answers every further request with that
-    error. So ONNX Runtime answers for a minute, and then the graph is compiled again.
+    After an error of OpenVINO in a graph with free sizes its compiled model answers every further request
+    with that error. So ONNX Runtime answers for a minute, and then the graph is compiled again.
     """
 
     def __init__(self, candidate: Candidate, graph: Path, threads: int, by_record: bool) -> None:
-        self._arguments = graph, candidate.precision, threads, by_record
-        engine = OpenVino(*self._arguments)
-        self.inputs, self.outputs, self.trust = engine.inputs, engine.outputs, engine.trust
-        self._engine: OpenVino | None = engine
+        self._arguments = candidate, graph, threads, by_record
+        self._engine: Any = load(*self._arguments)
+        self.inputs, self.outputs = self._engine.inputs, self._engine.outputs
+        self.trust = self._engine.trust
         self._fallback: OnnxRuntime | None = None
         self._retry_at = 0.0
 
@@ -408,24 +409,26 @@ class Guarded:
         """Run one feed. Raises what ONNX Runtime raises."""
         if self.trust.takes(wanted, feed) and self._is_ready():
             try:
-                return cast(OpenVino, self._engine).run(wanted, feed)
+                return cast(list[Any], self._engine.run(wanted, feed))
             except Exception:
+                if isinstance(self._engine, OnnxRuntime):
+                    raise
                 self._engine, self._retry_at = None, time.monotonic() + RETRY_S
         if self._fallback is None:
-            graph, _, threads, _ = self._arguments
+            _, graph, threads, _ = self._arguments
             self._fallback = OnnxRuntime(graph, FP32.precision, threads)
         return self._fallback.run(wanted, feed)
 
     def _is_ready(self) -> bool:
         if self._engine is None and time.monotonic() >= self._retry_at:
-            self._engine = OpenVino(*self._arguments)
+            self._engine = load(*self._arguments)
         return self._engine is not None
 
 
 def open_engine(choice: Choice, graph: Path, threads: int, by_record: bool = False) -> tuple[Any, Choice]:
     """Load the chosen engine; fp32 on ONNX Runtime if that fails. Return it, and what it is."""
     candidate = choice.candidate
-    if candidate.engine != "openvino":
+    if candidate.engine != "openvino" and candidate.precision != "int8":
         return load(candidate, graph, threads), choice
     try:
         guarded = Guarded(candidate, graph, threads, by_record)

@@ -221,9 +221,8 @@ TABLE: Mapping[str, Rule] = {
     **_each(
         "Broadcast Concat Gather GatherElements GatherND Identity OneHot Pad Reshape", Rule(INT32, _union)
     ),
-    **_each("Result Reverse Roll ScatterElementsUpdate ScatterNDUpdate ScatterUpdate", Rule(INT32, _union)),
-    **_each("Select Slice Split Squeeze StridedSlice Tile Transpose Unsqueeze", Rule(INT32, _union)),
-    **_each("Range VariadicSplit", Rule(INT32, _union)),
+    **_each("Range Result ScatterElementsUpdate ScatterNDUpdate Select Slice Split", Rule(INT32, _union)),
+    **_each("Squeeze Tile Transpose Unsqueeze VariadicSplit", Rule(INT32, _union)),
     "Add": Rule(INT32, _sum),
     "Subtract": Rule(INT32, _difference),
     "Multiply": Rule(INT32, _times),
@@ -233,13 +232,11 @@ TABLE: Mapping[str, Rule] = {
     "CumSum": Rule(INT32, _running_total),
     "Convert": Rule(INT32, _converted),
     **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", Rule(INT32, _bits)),
-    **_each(
-        "LogicalAnd LogicalOr LogicalNot LogicalXor ReduceLogicalAnd ReduceLogicalOr", Rule(INT32, _truth)
-    ),
+    **_each("LogicalAnd LogicalOr LogicalNot LogicalXor", Rule(INT32, _truth)),
     **_each("TopK NonZero NonMaxSuppression", Rule(INT32, _index)),
     "ShapeOf": Rule(INT32, _sizes),
     # Computed in float32, some of them only of some shapes or beside a constant.
-    **_each("Equal NotEqual Greater GreaterEqual Less LessEqual", Rule(FLOAT32, _truth)),
+    **_each("Equal Greater GreaterEqual Less LessEqual", Rule(FLOAT32, _truth)),
     "Maximum": Rule(FLOAT32, _largest),
     "Minimum": Rule(FLOAT32, _least),
     "Divide": Rule(FLOAT32, _quotient),
@@ -252,7 +249,7 @@ TABLE: Mapping[str, Rule] = {
     **_each("Mod FloorMod", Rule(FLOAT32, _remainder)),
     **_each("ReduceMax ReduceMin ReduceMean", Rule(FLOAT32, _first)),
     # Of floats alone: their ranges tell which roots, logarithms and quotients are never NaN.
-    **_each("IsNaN IsInf IsFinite", Rule(0, _truth)),
+    **_each("IsNaN IsInf", Rule(0, _truth)),
     **_each("Sigmoid Softmax", Rule(0, _span(0, 1))),
     **_each("Tanh Erf", Rule(0, _span(-1, 1))),
     **_each("Exp ReduceL2", Rule(0, _span(0, INF))),
@@ -262,27 +259,16 @@ TABLE: Mapping[str, Rule] = {
 }
 #: What takes NaN for a number, or for another one than ONNX Runtime does.
 DROPS_NAN = {
-    *(
-        "Celu",
-        "Clamp",
-        "Convert",
-        "Elu",
-        "Exp",
-        "FakeQuantize",
-        "Gelu",
-        "Greater",
-        "GreaterEqual",
-        "HardSigmoid",
-    ),
-    *("LogSoftmax", "Maximum", "Minimum", "NonMaxSuppression", "ReduceLogSumExp", "ReduceMax", "ReduceMin"),
-    *("Relu", "Selu", "Softmax", "TopK"),
+    *("Celu", "Clamp", "Convert", "Elu", "Exp", "FakeQuantize", "Gelu", "Greater", "GreaterEqual"),
+    *("HardSigmoid", "LogSoftmax", "Maximum", "MaxPool", "Minimum", "NonMaxSuppression"),
+    *("ReduceLogSumExp", "ReduceMax", "ReduceMin", "Relu", "Selu", "Softmax", "TopK"),
 }
 #: Operators beside which a constant beyond 32 bits does no harm: it becomes the nearest number within.
-NEAREST = {"Maximum", "Minimum", "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
+NEAREST = {"Maximum", "Minimum", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual"}
 #: The inputs that are data, by operator; of :data:`SIZED`, the first; of others, all.
 DATA: Mapping[str, Sequence[int]] = {"Pad": (0, 3), "OneHot": (0, 2, 3), "Gather": (0, 1), "ShapeOf": ()}
 SIZED = {
-    *("Broadcast", "CumSum", "Interpolate", "Reshape", "Roll", "Slice", "Split", "Squeeze", "StridedSlice"),
+    *("Broadcast", "CumSum", "Interpolate", "Reshape", "Slice", "Split", "Squeeze"),
     *("Tile", "TopK", "Transpose", "Unsqueeze", "VariadicSplit", "ReduceL1", "ReduceL2", "ReduceMax"),
     *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
 }
