@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Any
+from typing import Any, cast
 
 from sm.errors import StartError
 
@@ -27,7 +27,7 @@ def load(group: str) -> tuple[Any, ...]:
 
 @cache  # all doors from one read, which takes 10 ms
 def _every() -> EntryPoints:
-    return entry_points()
+    return cast(EntryPoints, entry_points())  # Python 3.11 has another class, with the same select()
 
 
 def _load(row: EntryPoint) -> Any:
