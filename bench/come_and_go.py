@@ -29,7 +29,6 @@ from PIL import Image
 
 from bench.samples import sample
 from sm import hardware
-from sm.build.targets import place_on_cpu
 from sm.models.memory_room import MAX_RESERVED_BYTES, PROCESS_BYTES
 from sm.models.on_demand import models_bytes
 from sm.run_state import Box
@@ -37,6 +36,7 @@ from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import REQUEST_BODY, states
 from tests.support.onnx_graphs import save_graph
+from trireme_extensions.convert.targets import place_on_cpu
 
 #: Of ``on-demand``. ``rate`` is in calls per second, of all callers together.
 DEFAULTS = {"models": 1000, "room": 50, "megabytes": 5, "seconds": 300, "rate": 20}

@@ -20,13 +20,13 @@ from bench.recording import Recording
 from bench.repositories import demo
 from bench.samples import sample
 from bench.work import WORKS, runner
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess
 from sm.errors import CommandError
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.samples import InProcess
 from trireme_tools.prepare.recipes import Recipe
 
 

@@ -29,7 +29,9 @@ TESTS = {
     "sm/triton/region_pool.py": "tests/unit/triton/test_region_pool.py",
     "sm/triton/wire.py": "tests/unit/triton/test_hpack.py tests/integration/triton/test_wire_against_h2.py",
     "sm/server/supervisor/process_manager.py": "tests/unit/server/supervisor",
-    "sm/triton/onnx_cpu/engines.py": "tests/unit/triton/test_engine_choice.py",
+    "extensions/trireme_extensions/convert/onnx_cpu/engines.py": (
+        "tests/unit/extensions/convert/test_engine_choice.py"
+    ),
     "sm/client/batches.py": "tests/unit/client/test_batches.py tests/unit/router/test_dispatch.py",
     "sm/server/access/keys.py": "tests/integration/access/test_keys.py",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.contestant import PROCESSES
 from bench.measuring import Record
-from sm.triton.onnx_cpu.engines import BF16, INT8, processor_flags
+from trireme_extensions.convert.onnx_cpu.engines import BF16, INT8, processor_flags
 
 #: The share of wrong and lost answers above which a measurement is not used.
 FAILED = 0.01

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from sm import NO_TELEMETRY, __version__
 from sm.commands import DEVELOPER_MACHINE, DISTRIBUTION, Command
+from sm.entry_points import INSTALL_EXTENSIONS
+from sm.entry_points import load as load_rows
 from sm.errors import CommandError
 
 #: The extra that installs a module which only some commands need.
@@ -21,13 +23,7 @@ EXTRAS = {"boto3": "tools", "botocore": "tools", "matplotlib": "tune", "onnx": "
 
 #: The runtime's commands, in groups and in the order of the help.
 GROUPS = {
-    "Build models and clients": {
-        "build-model": Command(
-            "Build a model for one target, from its recipe or an ONNX file, into a model repository.",
-            "sm.build.build_arguments:add_arguments sm.build.build_command:run",
-            ("build-model pets --source pets.onnx --out model", "build-model resnet --target onnxruntime"),
-        ),
-    },
+    "Build models and clients": {},  # they are in the extensions and the tools
     "Check them": {
         "inspect": Command(
             "Show the contents of a model repository and every problem that would stop a start.",
@@ -75,11 +71,15 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+#: The commands of the distribution ``trireme-extensions``.
+EXTENSIONS = ("build-model",)
 #: The commands of the distribution ``trireme-tools``.
 TOOLS = (
     *("new-model", "eject", "new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune"),
     *("demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
 )
+#: Both, and what installs them.
+ELSEWHERE = ((EXTENSIONS, f"{INSTALL_EXTENSIONS} installs it."), (TOOLS, DEVELOPER_MACHINE))
 
 
 @cache
@@ -88,10 +88,8 @@ def groups() -> dict[str, dict[str, Command]]:
 
     An entry point ``sm.commands`` names a table like :data:`GROUPS`.
     """
-    from sm import entry_points  # a serving container starts without it
-
     merged = {title: dict(group) for title, group in GROUPS.items()}
-    for table in entry_points.load("sm.commands"):
+    for table in load_rows("sm.commands"):
         for title, group in table.items():
             merged.setdefault(title, {}).update(group)
     return merged
@@ -152,7 +150,8 @@ def overview() -> Iterator[str]:
     """Yield the commands in their groups, and those of the tools if they are not installed."""
     known = installed()
     for title, group in groups().items():
-        yield f"{title}:"
+        if group:
+            yield f"{title}:"
         for name, command in group.items():
             if command.same_as.partition(" ")[0] in known:
                 continue
@@ -161,11 +160,13 @@ def overview() -> Iterator[str]:
             lines = wrap(command.help + also, 100 - NAME_WIDTH)
             yield f"  {name:<{NAME_WIDTH}}{lines[0]}"
             yield from (f"  {'':<{NAME_WIDTH}}{line}" for line in lines[1:])
-        yield ""
+        if group:
+            yield ""
     yield "'sm COMMAND --help' has the options and two examples."
-    absent = [name for name in TOOLS if name not in known]
-    if absent:
-        yield fill(f"Not installed here: {', '.join(absent)}. {DEVELOPER_MACHINE}", 100)
+    for names, remedy in ELSEWHERE:
+        absent = [name for name in names if name not in known]
+        if absent:
+            yield fill(f"Not installed here: {', '.join(absent)}. {remedy}", 100)
 
 
 #: Columns of a command's name in the overview.
@@ -232,9 +233,10 @@ def check_name(name: str) -> None:
     """Raise :class:`CommandError` for a command that does not exist, or is not installed."""
     if name.startswith("-") or find(name):
         return
-    if name in TOOLS:
-        raise CommandError(f"'sm {name}' is not installed here. {DEVELOPER_MACHINE}")
-    suggestion = did_you_mean(name, [*installed(), *TOOLS])
+    for names, remedy in ELSEWHERE:
+        if name in names:
+            raise CommandError(f"'sm {name}' is not installed here. {remedy}")
+    suggestion = did_you_mean(name, [*installed(), *EXTENSIONS, *TOOLS])
     raise UnknownCommand(f"there is no command {name!r}{suggestion or '.'} 'sm --help' lists them.")
 
 

@@ -6,10 +6,12 @@ A row of a door is an entry point of its group. ``docs/inside/architecture.md`` 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sm.errors import StartError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 #: What installs the extensions of this repository where the core is alone.
 INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
@@ -27,7 +29,9 @@ def load(group: str) -> tuple[Any, ...]:
 
 @cache  # all doors from one read, which takes 10 ms
 def _every() -> EntryPoints:
-    return cast(EntryPoints, entry_points())  # Python 3.11 has another class, with the same select()
+    from importlib.metadata import entry_points  # takes longer than all else that a short command imports
+
+    return cast("EntryPoints", entry_points())  # Python 3.11 has another class, with the same select()
 
 
 def _load(row: EntryPoint) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import CommandError
-from sm.repository import ensembles, models, problems
+from sm.repository import ensembles, model_makers, models, problems
 from sm.repository.ensembles import Ensemble, faults
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
 from sm.repository.problems import Problem
 from sm.run_state import write_atomically
-from sm.settings import Settings
 
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
 
@@ -90,21 +88,18 @@ def _state(model: Model, number: int) -> str:
         return "none"
     gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
     graph = ", ".join((manifest.precision, *manifest.changes))
-    chosen = _chosen_engine(model, number) if manifest.target == "cpu" else ""
     warning = ", with warnings" if manifest.warnings else ""
-    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}{chosen}{warning}"
+    said = f"{gpu}{_described(model, number, manifest)}{warning}"
+    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{said}"
 
 
-def _chosen_engine(model: Model, number: int) -> str:
-    """Return the engine that starts on this machine take; empty if none has chosen yet."""
+def _described(model: Model, number: int, manifest: Manifest) -> str:
+    """Return what the makers of models say of a version, such as the engine that runs it here."""
     from google.protobuf.json_format import MessageToDict
 
-    from sm.triton.onnx_cpu.engines import KEPT, Chooser, Wanted  # imports NumPy, which PID 1 must not load
-
     config = MessageToDict(model.config, preserving_proto_field_name=True) if model.config else {}
-    cache = Settings.read(os.environ).cache.expanduser() / KEPT
-    choice = Chooser(model.version(number), Wanted.read(config, os.environ), cache).cached()
-    return f", here {choice.candidate}" if choice else ""
+    said = (maker.describe(model.version(number), manifest, config) for maker in model_makers.rows())
+    return "".join(f", {words}" for words in said if words)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

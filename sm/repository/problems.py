@@ -6,7 +6,6 @@ Triton is a warning: nothing that Triton accepts may be refused.
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 import re
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING
 from sm.repository import ensembles, models
 from sm.repository.machine import STUB, VERSION, Machine, stub_version
 from sm.repository.models import CONFIG, MAX_VERSION, CodeFolder, Model
-from sm.settings import PACKAGE
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
@@ -33,8 +31,8 @@ NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 MAX_SCRIPT_BYTES = 2**20
 #: What Triton reads of a folder's name as its version, as C does: it ignores what follows the digits.
 C_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
-#: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs.
-ONNX_PROGRAM = PACKAGE / "triton" / "onnx_cpu" / "model.py"
+#: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs, begins like this.
+ONNX_PROGRAM = b'"""An ONNX graph in Triton\'s python backend: how the CPU target runs every model.'
 #: A Git LFS pointer begins like this.
 LFS_POINTER = b"version https://git-lfs"
 #: For reading an archive's first files. After that the version is unknown.
@@ -417,7 +415,11 @@ def _served_folders(model: Model) -> list[Path]:
 
 def _is_runner(program: Path) -> bool:
     """True if a model's program is the CPU target's."""
-    return program.is_file() and filecmp.cmp(program, ONNX_PROGRAM, shallow=False)
+    try:
+        with program.open("rb") as file:
+            return file.read(len(ONNX_PROGRAM)) == ONNX_PROGRAM
+    except OSError:
+        return False
 
 
 def _links(repository: Path) -> Iterator[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
+from sm.repository.model_makers import ModelMaker, Source
 from sm.server.checkpoint import texts
 from sm.server.checkpoint.activations import REMAINING, last_activation
 from sm.server.checkpoint.detectors import detector
@@ -140,29 +139,25 @@ class ModelSource:
         return {name: self.graph, f"{name}_decoder": decoder}
 
 
-def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID") -> tuple[Path, str]:
-    """Build the model in a folder anew for this machine.
-
-    Returns:
-        A repository with that model alone, and what was read from its graph, in a sentence.
+def make(source: Source, settings: Settings, machine: Machine, repository: Path) -> str:
+    """Make a repository of the model in a folder. Returns what was read from its graph, in a sentence.
 
     Raises:
-        StartError: The folder lacks something, or its graph cannot do the task. ``subject`` names the folder.
+        StartError: The folder lacks something, or its graph cannot do the task.
     """
+    folder, subject = source
     try:
-        source = read_folder(folder, settings.task, "HF_TASK")
+        found = read_folder(folder, settings.task, "HF_TASK")
         name = re.sub(r"\W+", "_", folder.resolve().name).lower()
-        graphs, said = source.graphs(name), source.read_activation()
+        graphs, said = found.graphs(name), found.read_activation()
     except CommandError as error:
         raise StartError(f"{subject}: {error}") from None
-    if not isinstance(source.graph, Path):
+    if not isinstance(found.graph, Path):
         raise StartError(
             f"{subject}: there is no {' or '.join(GRAPHS)} in {folder}. Nothing is exported at a start: let "
             "sm new-model do it on a machine with a network, or name hf://owner/name with a graph."
         )
-    repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
-    shutil.rmtree(repository, ignore_errors=True)
-    target = "onnxruntime" if Machine.find(settings).has_backend("onnxruntime", ()) else "cpu"
+    target = "onnxruntime" if machine.has_backend("onnxruntime", ()) else "cpu"
     for model, graph in graphs.items():
         command = ("-m", "sm.cli", "build-model", model, "--target", target, "--out", str(repository))
         built = subprocess.run(
@@ -173,9 +168,10 @@ def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID"
             check=False,
         )
         if built.returncode:
-            raise StartError(f"{subject}: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}")
-    source.write_files(repository / name)
-    return repository, said
+            line = (built.stderr.strip().splitlines() or ["the build failed"])[-1]
+            raise StartError(f"{subject}: {line}")
+    found.write_files(repository / name)
+    return said
 
 
 def read_folder(folder: Path, task: str, option: str = "--task", preprocess: bool = False) -> ModelSource:
@@ -254,17 +250,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Build the model in a folder; print what :func:`repository_of` returns, or what is wrong."""
-    folder, subject = arguments
-    try:
-        repository, said = repository_of(Settings.read(os.environ), Path(folder), subject)
-        line, code = json.dumps([str(repository), said]), 0
-    except StartError as error:
-        line, code = str(error), 1
-    sys.stdout.write(f"{line}\n")
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+#: A row of the door ``sm.model_makers``.
+MAKER = ModelMaker(make)

@@ -68,7 +68,7 @@ class Kind:
 
 
 #: The parameter that carries a request's token to a model, and the output that returns it. The same name
-#: is in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
+#: is in extensions/trireme_extensions/convert/onnx_cpu/request_token.py, which runs in the models' processes.
 REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
 #: The alignment of each tensor in a region, in bytes: the widest vector instructions need it.
 ALIGNMENT_BYTES = 64

@@ -119,7 +119,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *settings.triton_arguments,
     )
     variables = _environment(environment, path_variables)
-    # For sm/triton/onnx_cpu/model.py.
+    # For extensions/trireme_extensions/convert/onnx_cpu/model.py.
     variables |= {"TRIREME_ENGINES": str(box.engines_folder), "TRIREME_PRECISION": settings.precision}
     variables["TRIREME_CORES"] = str(cores())
     # For sm/triton/borrowed_packages.py.

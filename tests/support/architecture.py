@@ -13,7 +13,6 @@ PAGE = HERE / "docs" / "inside" / "architecture.md"
 RELATIONS = (
     ("cli", "server", "serve"),
     ("cli", "commands", "sm test, inspect, top"),
-    ("cli", "build", "sm build-model"),
     ("server", "router", "runs in each worker"),
     ("server", "control", "runs in one process"),
     ("server", "triton", "starts, watches"),

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
-from sm.build.onnx_graph import Graph
+from trireme_extensions.convert.onnx_graph import Graph
 
 #: An ONNX file as short as can be: a graph with nothing in it.
 EMPTY_GRAPH = bytes([7 << 3 | 2, 0])

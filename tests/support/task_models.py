@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from sm.build.graph_runner import session
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess
 from sm.client.base import Client, TensorClient
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.settings import HERE
 from tests.support.onnx_graphs import write_graph
+from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.samples import InProcess
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 

@@ -18,7 +18,7 @@ from sm.triton.triton_errors import Rule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
-FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.stub_utils")
+FOREIGN = ("trireme_extensions.convert.onnx_cpu", "sm.triton.stub_utils")
 PACKAGES = "client control http models plugins router server.access tracing triton"
 #: These read a setting's address and the help of Triton.
 OF_NO_CALLER = ("sm.models.fetch.addresses.QUERY-0", "sm.triton.server.OPTION-0")

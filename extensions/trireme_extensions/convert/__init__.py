@@ -1,1 +1,1 @@
-"""``sm build-model``, and the engines that run ONNX graphs on a CPU."""
+"""``sm build-model``: change a graph, convert it for a target, compare its answers, and write the model."""

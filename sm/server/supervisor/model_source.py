@@ -47,7 +47,7 @@ class FoundModels:
     #: As the deployment names it; empty if it does not.
     source: str
     fetch: Fetch | None
-    #: True if the repository was built from a model of Hugging Face's form.
+    #: True if a maker of models made the repository.
     is_built: bool
 
     def build_plans(self, machine: Machine, preparation: Preparation, log: Log) -> Path | None:
@@ -112,7 +112,7 @@ def find_models(
     if checkpoint:
         preparation.reason = f"building {checkpoint[1]} for this machine"
         log.log("info", preparation.reason)
-        module = ("sm.server.hugging_face", *checkpoint)
+        module = ("sm.repository.model_makers", *checkpoint)
         built, said = json.loads(preparation.run(module, lambda _: None))
         if said:
             log.log("info", said)
@@ -147,7 +147,7 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
 
 
 def find_checkpoint(settings: Settings, source: str) -> tuple[str, str] | None:
-    """Return the folder with a model of Hugging Face's form that must be built, and what names it."""
+    """Return the folder that a maker of models makes a repository of, and what names it."""
     if settings.repository is None:
         is_set = settings.model_id and not settings.multi_model
         return (settings.model_id, "HF_MODEL_ID") if is_set else None

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.triton.onnx_cpu.engines import Wanted, candidates, processor_flags, versions
 from tests.support.containers import Container, build_image, podman, running_container, write_team_repository
 from tests.support.tritons import HEAD, Model
+from trireme_extensions.convert.onnx_cpu.engines import Wanted, candidates, processor_flags, versions
 
 pytestmark = pytest.mark.exhaustive
 #: A user that /etc/passwd does not list, on a file system that is read-only but for /tmp.

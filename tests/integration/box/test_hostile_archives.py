@@ -16,7 +16,6 @@ import pytest
 import requests
 from onnx import TensorProto, helper
 
-from sm.triton import onnx_cpu
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults.attack import model_pids
@@ -25,6 +24,7 @@ from tests.support.multi_model_endpoint import MultiModelEndpoint, shared_endpoi
 from tests.support.onnx_graphs import long_loop, plus_one, save_graph
 from tests.support.raw_http import begin_post
 from tests.support.tritons import DecoupledModel, Model
+from trireme_extensions.convert import onnx_cpu
 
 TIMEOUT_S = 8  # of an invocation
 

@@ -15,7 +15,6 @@ import pytest
 import requests
 
 from sm.settings import HERE
-from sm.triton.onnx_cpu.engines import Wanted, candidates, processor_flags, versions
 from tests.support.box_fixture import Boxes, write_models
 from tests.support.boxes import RunningBox, descendants, memory_field, wait_until
 from tests.support.memory import proportional_bytes
@@ -23,6 +22,7 @@ from tests.support.model_archives import chain_config, leave_config_to_triton, m
 from tests.support.pages import README, code_block
 from tests.support.sm_command import run_sm
 from tests.support.tritons import ECHO_REQUEST
+from trireme_extensions.convert.onnx_cpu.engines import Wanted, candidates, processor_flags, versions
 
 MODELS = ("resnet", "yolov5", "bert_base")
 #: Memory limit in bytes for the three demo models with one worker; the platform's largest has twice that.

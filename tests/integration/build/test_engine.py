@@ -12,18 +12,18 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.build import accuracy
-from sm.build.build_request import BuildRequest
-from sm.build.model_builder import ModelBuilder
-from sm.build.model_config import GENERATED_MARK
 from sm.commands.progress import Progress
 from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.settings import Settings
-from sm.triton.onnx_cpu import engines
-from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
 from tests.support.onnx_graphs import convolution, plus_one, write_graph
+from trireme_extensions.convert import accuracy
+from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.model_config import GENERATED_MARK
+from trireme_extensions.convert.onnx_cpu import engines
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
 

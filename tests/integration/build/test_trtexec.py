@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.build_request import BuildRequest
-from sm.build.model_builder import ModelBuilder
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import plans
@@ -19,6 +17,8 @@ from sm.repository.manifest import Manifest
 from sm.repository.plans import LOG, Plan
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import plus_one
+from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.model_builder import ModelBuilder
 
 
 @pytest.fixture

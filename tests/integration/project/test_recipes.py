@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.build.graph_runner import session
 from sm.commands.golden import differences
 from sm.settings import HERE
 from tests.support.boxes import free_port
 from tests.support.pages import code_block, code_blocks, run_commands
 from tests.support.toolkit_libraries import EXPORT
+from trireme_extensions.convert.graph_runner import session
 
 PAGE = "clients/recipes.md"
 #: Writes a checkpoint as a team may have one: a classifier of two labels with random weights, and its tokenizer.

@@ -22,7 +22,7 @@ PICTURES = {
     "resnet": HERE / "clients" / "resnet" / "sample" / "coffee.jpg",
     "yolov5": HERE / "clients" / "yolov5" / "sample" / "collage.jpg",
 }
-RUNNER = HERE / "sm" / "triton" / "onnx_cpu"
+RUNNER = HERE / "extensions" / "trireme_extensions" / "convert" / "onnx_cpu"
 TYPES = {"FP32": onnx.TensorProto.FLOAT, "INT64": onnx.TensorProto.INT64}
 
 

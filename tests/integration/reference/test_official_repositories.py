@@ -17,6 +17,7 @@ from tests.support.box_fixture import Boxes
 from tests.support.model_archives import leave_config_to_triton, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.sm_command import run_sm
+from trireme_extensions.convert.targets import RUNNER
 from trireme_tools.check.triton_server import served
 
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
@@ -141,7 +142,7 @@ def replace_config(folder: Path, text: str) -> None:
 
 def write_pointer(folder: Path) -> None:
     """A graph of the CPU target that Git LFS has not fetched."""
-    (folder / "1" / "model.py").write_bytes(problems.ONNX_PROGRAM.read_bytes())
+    (folder / "1" / "model.py").write_bytes(RUNNER[0].read_bytes())
     (folder / "1" / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
 
 

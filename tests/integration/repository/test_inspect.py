@@ -17,6 +17,7 @@ from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.onnx_graphs import EMPTY_GRAPH
 from tests.support.plans import plan_manifest
 from tests.support.sm_command import run_sm
+from trireme_extensions.convert.targets import RUNNER
 
 pytestmark = pytest.mark.core
 
@@ -192,6 +193,6 @@ def test_the_exit_status_says_whether_a_start_would_succeed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("python", [VERSION, "", "3.9"])
 def test_a_model_of_the_cpu_target_on_another_python_is_a_warning(tmp_path: Path, python: str) -> None:
-    shutil.copy(problems.ONNX_PROGRAM, write_model(tmp_path) / "1" / "model.py")
+    shutil.copy(RUNNER[0], write_model(tmp_path) / "1" / "model.py")
     found = problems.find(tmp_path, Machine(python=python))
     assert [problem.is_certain for problem in found] == ([False] if python == "3.9" else [])

@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import parser
 
-from sm.build.targets import GRAPH
 from sm.client.tasks.task_file import TASK_FILE
 from sm.plugins.loading import ClientSource
+from sm.repository.model_makers import Source, make
 from sm.router.answers import dumps
-from sm.server.hugging_face import ModelSource, repository_of
+from sm.server.hugging_face import ModelSource
 from sm.settings import Settings
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (
@@ -30,6 +30,7 @@ from tests.support.task_models import (
     write_sound_model,
     write_text_model,
 )
+from trireme_extensions.convert.targets import GRAPH
 from trireme_tools.scaffold.new_model import SAMPLES
 
 LABELS = ("sad", "glad", "mad")
@@ -143,7 +144,7 @@ def test_a_folder_that_the_box_builds_answers_with_the_graphs_own_probabilities(
         graph = write_checkpoint(tmp_path / kind, task)
         if kind == "ended":
             end_in(graph, end, 17)
-        repository, said = repository_of(settings, tmp_path / kind)
+        repository, said = make(settings, Source(tmp_path / kind, "HF_MODEL_ID"))
         assert bool(said) == (kind == "ended")
         model = repository / kind
         client = load_client(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sm.settings import PACKAGE
 from sm.triton.tensors import DTYPES
 from tests.support.onnx_graphs import write_graph
 from tests.support.tritons import HEAD, Model
+from trireme_extensions.convert import onnx_cpu
 from trireme_tools.prepare.cpu_repository import run_on_cpu
 
 #: The lines that a team adds to its own Python model. A negative ``x`` is answered with another request's token.
@@ -48,7 +48,7 @@ class TokenModel(Model):
 
     def write(self, folder: Path) -> None:
         super().write(folder)
-        shutil.copy(PACKAGE / "triton" / "onnx_cpu" / "request_token.py", folder / "1")
+        shutil.copy(Path(onnx_cpu.__file__).with_name("request_token.py"), folder / "1")
 
 
 DecoupledTokenModel = partial(TokenModel, execute=EXECUTE_DECOUPLED, decoupled=True)

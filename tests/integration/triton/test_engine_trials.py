@@ -9,10 +9,18 @@ import numpy as np
 import onnx
 import pytest
 
-from sm.build import samples
-from sm.triton.onnx_cpu import engines
-from sm.triton.onnx_cpu.engines import FP32, GRAPH, WEIGHTS, Candidate, Choice, Chooser, Wanted
 from tests.support.onnx_graphs import write_graph
+from trireme_extensions.convert import samples
+from trireme_extensions.convert.onnx_cpu import engines
+from trireme_extensions.convert.onnx_cpu.engines import (
+    FP32,
+    GRAPH,
+    WEIGHTS,
+    Candidate,
+    Choice,
+    Chooser,
+    Wanted,
+)
 
 OPENVINO = Candidate("openvino", "fp32")
 INSTALLED = {"onnxruntime": "1", "openvino": "1"}

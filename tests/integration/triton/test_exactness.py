@@ -13,17 +13,26 @@ import numpy as np
 import openvino
 import pytest
 
-from sm.build import samples
-from sm.build.build_request import BuildRequest
-from sm.build.model_builder import ModelBuilder
-from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
-from sm.triton.onnx_cpu import engines, exactness
-from sm.triton.onnx_cpu.engines import FP32, GRAPH, Candidate, Chooser, Guarded, OnnxRuntime, OpenVino, Wanted
-from sm.triton.onnx_cpu.exactness import FLOAT32, INT32
 from tests.support.onnx_graphs import write_graph
+from trireme_extensions.convert import samples
+from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.onnx_cpu import engines, exactness
+from trireme_extensions.convert.onnx_cpu.engines import (
+    FP32,
+    GRAPH,
+    Candidate,
+    Chooser,
+    Guarded,
+    OnnxRuntime,
+    OpenVino,
+    Wanted,
+)
+from trireme_extensions.convert.onnx_cpu.exactness import FLOAT32, INT32
+from trireme_extensions.convert.onnx_graph import Graph
 
 OPENVINO = Candidate("openvino", "fp32")
 Feed = Mapping[str, Any]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from clients.resnet.client import ClassifiedPicture
-from sm.build.samples import InProcess
 from sm.client import Client
 from sm.client.images import decode
 from sm.errors import StartError
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.task_models import in_process, load_built_in
+from trireme_extensions.convert.samples import InProcess
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
 PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").read_text())

@@ -15,8 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from clients.yolov5.client import DetectionPayload
-from sm.build import suppression
-from sm.build.samples import InProcess
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.client.images import decode
 from sm.client.payloads import RequestContext
@@ -25,6 +23,8 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.task_models import in_process, load_built_in
+from trireme_extensions.convert import suppression
+from trireme_extensions.convert.samples import InProcess
 
 Array = NDArray[Any]
 SAMPLES = HERE / "clients" / "yolov5" / "sample"

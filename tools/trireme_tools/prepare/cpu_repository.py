@@ -17,16 +17,16 @@ from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
 
-from sm.build import changes as graph_changes
-from sm.build import masks, model_config, samples, suppression
-from sm.build.changes import DESCRIPTION, OPTIONS, Changes
-from sm.build.onnx_graph import Graph
-from sm.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 from sm.repository import manifest
 from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
 from sm.repository.models import write_config
 from sm.settings import HERE
+from trireme_extensions.convert import changes as graph_changes
+from trireme_extensions.convert import masks, model_config, samples, suppression
+from trireme_extensions.convert.changes import DESCRIPTION, OPTIONS, Changes
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"

@@ -20,7 +20,7 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from sm.triton.onnx_cpu.engines import GRAPH
+from trireme_extensions.convert.onnx_cpu.engines import GRAPH
 from trireme_tools.prepare import packages, recipes
 from trireme_tools.prepare.packages import Fetcher, Source
 from trireme_tools.prepare.recipes import Recipe

@@ -13,12 +13,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from sm.build.build_request import BuildRequest
-from sm.build.graph_runner import session
-from sm.build.model_builder import ModelBuilder
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess
-from sm.build.targets import GRAPH
 from sm.client.payloads import EXAMPLE_PICTURE
 from sm.client.tasks.sound import EXAMPLE_SOUND
 from sm.client.tasks.task_file import TASK_FILE, task_class
@@ -34,6 +28,12 @@ from sm.server.checkpoint.texts import configured_tokenizer
 from sm.server.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from sm.settings import Settings
 from sm.triton.tensors import STRINGS
+from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.samples import InProcess
+from trireme_extensions.convert.targets import GRAPH
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"

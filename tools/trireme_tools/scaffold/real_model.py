@@ -197,7 +197,7 @@ def _read_metadata(folder: Path) -> ModelMetadata | None:
     if file.suffix != ".onnx":
         return None
     try:
-        from sm.build.onnx_graph import Graph  # needs onnx, which comes with an extra
+        from trireme_extensions.convert.onnx_graph import Graph  # needs onnx, which comes with an extra
     except ImportError:
         return None
     graph = Graph.read(file)

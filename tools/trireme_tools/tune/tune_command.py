@@ -181,7 +181,9 @@ def order_engines(model: TunedModel, settings: Settings, apply: bool) -> int:
     Raises:
         CommandError: The model is not of the cpu target, has no golden data, or cannot be written.
     """
-    from sm.build.accuracy import fastest_first  # imports the engines, which a sweep does not need
+    from trireme_extensions.convert.accuracy import (
+        fastest_first,
+    )  # imports the engines, which a sweep does not need
 
     versions = sorted((file.parent for file in model.file.parent.glob("*/engines.py")), key=version_number)
     if not versions:

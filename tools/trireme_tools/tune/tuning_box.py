@@ -118,7 +118,7 @@ def parts_of(repository: Path, required: tuple[str, ...]) -> tuple[str, ...]:
 MAX_REQUESTS = 10**6
 #: The share of a measurement's time for the uncounted warm-up before it.
 WARM_UP_SHARE = 0.15
-#: The parameter of the CPU target's models: see sm/triton/onnx_cpu/model.py.
+#: The parameter of the CPU target's models: see extensions/trireme_extensions/convert/onnx_cpu/model.py.
 THREADS = "threads"
 DIED = "Triton ended and was started again during the measurement"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
+from trireme_extensions.convert.onnx_graph import Graph
 from trireme_tools.build import exporting
 
 

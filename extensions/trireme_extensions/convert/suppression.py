@@ -21,9 +21,9 @@ import onnx
 from onnx import compose
 
 from sm import hardware
-from sm.build.onnx_graph import Graph, Value, read_graph
 from sm.errors import CommandError
 from sm.repository.manifest import Target
+from trireme_extensions.convert.onnx_graph import Graph, Value, read_graph
 
 #: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"

@@ -24,8 +24,8 @@ from pathlib import Path
 import onnx
 from onnx import compose
 
-from sm.build.onnx_graph import Graph, read_graph
 from sm.errors import CommandError
+from trireme_extensions.convert.onnx_graph import Graph, read_graph
 
 #: The input with the text.
 IDS = "input_ids"

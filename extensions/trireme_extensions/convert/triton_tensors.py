@@ -16,11 +16,19 @@ from typing import Any
 
 import onnx
 
-from sm.build.build_request import Range
-from sm.build.graph_runner import SizeSearch, newest_ir_version, session
-from sm.build.onnx_graph import DATATYPES, ROWS, Graph, Value, data_names, inner_tensors, take_in
-from sm.build.targets import link
 from sm.errors import CommandError
+from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.graph_runner import SizeSearch, newest_ir_version, session
+from trireme_extensions.convert.onnx_graph import (
+    DATATYPES,
+    ROWS,
+    Graph,
+    Value,
+    data_names,
+    inner_tensors,
+    take_in,
+)
+from trireme_extensions.convert.targets import link
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"

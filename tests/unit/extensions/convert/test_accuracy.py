@@ -10,13 +10,13 @@ from typing import Any
 import onnx
 import pytest
 
-from sm.build.accuracy import Comparison
-from sm.build.build_request import Range
-from sm.build.graph_runner import SizeSearch, session
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess, count_equal_answers
 from sm.errors import CommandError
 from tests.support.onnx_graphs import batch_sum, embedding, plus_one, plus_row, strided, write_graph
+from trireme_extensions.convert.accuracy import Comparison
+from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.graph_runner import SizeSearch, session
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.samples import InProcess, count_equal_answers
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ import onnx.parser
 import onnxruntime
 from numpy.typing import NDArray
 
-from sm.build.build_request import Range
-from sm.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
-from sm.triton.onnx_cpu.engines import FILE_SHARE, TRIAL_BYTES, graph_bytes, limited_memory
 from sm.triton.tensors import DTYPES
+from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.onnx_cpu.engines import FILE_SHARE, TRIAL_BYTES, graph_bytes, limited_memory
+from trireme_extensions.convert.onnx_graph import Graph, Value
 
 #: The values of a text input.
 WORDS = ("", "a", "Hello", "zwölf Boxkämpfer", "3.5")
@@ -125,7 +125,7 @@ class Limits:
     """What one run of somebody's graph, or its load, may take."""
 
     seconds: float = 120.0
-    #: Bytes beside four times the graph's files; see :data:`sm.triton.onnx_cpu.engines.TRIAL_BYTES`.
+    #: Bytes beside four times the graph's files; see ``TRIAL_BYTES``.
     bytes: int = TRIAL_BYTES
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2
 
-from sm.build import build_request
-from sm.build.build_request import BuildRequest, Range
-from sm.build.changes import Changes, Graphs
-from sm.build.graph_runner import Sizes
-from sm.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
 from sm.repository.manifest import Target
 from sm.repository.models import read_config, write_config
+from trireme_extensions.convert import build_request
+from trireme_extensions.convert.build_request import BuildRequest, Range
+from trireme_extensions.convert.changes import Changes, Graphs
+from trireme_extensions.convert.graph_runner import Sizes
+from trireme_extensions.convert.onnx_graph import Graph, Value
 
 #: Fields of ModelConfig that a target sets.
 TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "optimization")
@@ -77,7 +77,7 @@ def for_cpu(config: Any, graph: Graph) -> Any:
     A graph with convolutions gets two instances instead of batches. A batch saves reading the weights for
     each record, but a convolution reads them once for a whole picture anyway: a batch of pictures costs as
     much as the pictures one by one, takes more memory, and all wait for the last. Two instances that share
-    the cores (see sm/triton/onnx_cpu/model.py) do better than many threads on one picture, which wait for
+    the cores (see onnx_cpu/model.py) do better than many threads on one picture, which wait for
     each other.
     """
     adapted = for_target(config, "cpu")

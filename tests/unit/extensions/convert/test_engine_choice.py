@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.triton.onnx_cpu import engines
-from sm.triton.onnx_cpu.engines import FP32, GOLDEN, Candidate, Chooser, Golden, Mismatch, Wanted
+from trireme_extensions.convert.onnx_cpu import engines
+from trireme_extensions.convert.onnx_cpu.engines import (
+    FP32,
+    GOLDEN,
+    Candidate,
+    Chooser,
+    Golden,
+    Mismatch,
+    Wanted,
+)
 
 BOTH = {"onnxruntime": "1.31", "openvino": "2026.4"}
 OV_BF16, OV_FP32, OV_INT8 = (Candidate("openvino", name) for name in ("bf16", "fp32", "int8"))

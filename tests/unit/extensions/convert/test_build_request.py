@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from sm import cli
-from sm.build import build_arguments, build_request
-from sm.build.build_command import wanted
-from sm.build.build_request import BuildRequest
 from sm.errors import CommandError
 from sm.settings import HERE
 from tests.support.onnx_graphs import embedding, plus_one
+from trireme_extensions.convert import build_arguments, build_request
+from trireme_extensions.convert.build_command import wanted
+from trireme_extensions.convert.build_request import BuildRequest
 
 
 def test_every_option_is_documented() -> None:

@@ -11,16 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from sm.build import build_request, samples, suppression, targets
-from sm.build.accuracy import CALIBRATED, REPORT, Comparison, fastest_first, write_report
-from sm.build.build_request import BuildRequest, Range
-from sm.build.changes import DESCRIPTION, TOKENIZER, Graphs
-from sm.build.graph_runner import Runner, Sizes, SizeSearch, format_sizes, named_sizes, session
-from sm.build.model_config import GENERATED_MARK, WarmUp, configure
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess, count_equal_answers
-from sm.build.targets import GRAPH, BuiltModel, descriptions, link
-from sm.build.triton_tensors import adapt
 from sm.commands import part_of_tools
 from sm.commands.progress import Progress
 from sm.errors import CommandError
@@ -29,7 +19,24 @@ from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Accuracy, Manifest
 from sm.repository.models import write_config
 from sm.settings import HERE
-from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH
+from trireme_extensions.convert import build_request, samples, suppression, targets
+from trireme_extensions.convert.accuracy import CALIBRATED, REPORT, Comparison, fastest_first, write_report
+from trireme_extensions.convert.build_request import BuildRequest, Range
+from trireme_extensions.convert.changes import DESCRIPTION, TOKENIZER, Graphs
+from trireme_extensions.convert.graph_runner import (
+    Runner,
+    Sizes,
+    SizeSearch,
+    format_sizes,
+    named_sizes,
+    session,
+)
+from trireme_extensions.convert.model_config import GENERATED_MARK, WarmUp, configure
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.samples import InProcess, count_equal_answers
+from trireme_extensions.convert.targets import GRAPH, BuiltModel, descriptions, link
+from trireme_extensions.convert.triton_tensors import adapt
 
 #: The version folder that is built; others stay.
 VERSION = "1"

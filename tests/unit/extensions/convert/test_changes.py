@@ -13,12 +13,6 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from sm import hardware
-from sm.build import suppression
-from sm.build.build_request import BuildRequest
-from sm.build.changes import Changes
-from sm.build.graph_runner import session
-from sm.build.model_builder import ModelBuilder
-from sm.build.onnx_graph import Graph
 from sm.client.preprocessing import Preprocessing
 from sm.client.tasks.detection import detect_objects, read_objects
 from sm.commands.progress import Progress
@@ -28,6 +22,12 @@ from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from tests.support.onnx_graphs import plus_one, write_graph
+from trireme_extensions.convert import suppression
+from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.onnx_graph import Graph
 
 CLASSES = 4
 DESCRIPTION = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 1 / 255, "mean": [0.4, 0.5, 0.6]}

@@ -1,7 +1,7 @@
 """A client's samples on a graph: the answers of two graphs compared, and the golden data of one.
 
 Golden data are inputs, and the outputs of ONNX Runtime in fp32 for them. At load the model compares other
-engines and precisions with them: see :mod:`sm.triton.onnx_cpu.engines`.
+engines and precisions with them: see :mod:`trireme_extensions.convert.onnx_cpu.engines`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.build.changes import Changes
-from sm.build.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
-from sm.build.onnx_graph import Graph, Value
 from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
 from sm.commands.golden import differences
 from sm.plugins.checks import check
 from sm.plugins.loading import ClientSource, load
 from sm.router.answers import dumps
-from sm.triton.onnx_cpu.engines import GOLDEN, Golden
 from sm.triton.tensors import configured
+from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden
+from trireme_extensions.convert.onnx_graph import Graph, Value
 
 PICTURES = (".png", ".jpg", ".jpeg")
 #: More samples of a client that takes texts, one a line.

@@ -10,11 +10,11 @@ from typing import get_args
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from sm.build import masks, suppression
-from sm.build.onnx_graph import Graph, Value
 from sm.client.preprocessing import Normalisation
 from sm.errors import CommandError
 from sm.repository.manifest import Change
+from trireme_extensions.convert import masks, suppression
+from trireme_extensions.convert.onnx_graph import Graph, Value
 
 #: The prefix of the new nodes' names, and the name of the scaled picture.
 PREFIX, SCALED = "pixels", "pixels_scaled"

@@ -10,18 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sm.build import build_arguments
-from sm.build.build_arguments import FASTEST
-from sm.build.build_request import BuildRequest, is_torch
-from sm.build.changes import OPTIONS, Changes
-from sm.build.changes import options as words
-from sm.build.graph_runner import Limits, limits
-from sm.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from sm.triton.onnx_cpu.engines import Wanted
+from trireme_extensions.convert import build_arguments
+from trireme_extensions.convert.build_arguments import FASTEST
+from trireme_extensions.convert.build_request import BuildRequest, is_torch
+from trireme_extensions.convert.changes import OPTIONS, Changes
+from trireme_extensions.convert.changes import options as words
+from trireme_extensions.convert.graph_runner import Limits, limits
+from trireme_extensions.convert.model_builder import STAGE_PREFIX, ModelBuilder, default_out
+from trireme_extensions.convert.onnx_cpu.engines import Wanted
 
 
 def wanted(engine: str, precision: str, tolerance: float, calibration: Path | None = None) -> Wanted:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm.build.changes import Changes
-from sm.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
 from sm.repository.manifest import Compatibility, Precision, Profile, Target
-from sm.triton.onnx_cpu.engines import Wanted
+from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.onnx_cpu.engines import Wanted
+from trireme_extensions.convert.onnx_graph import Graph, Value
 
 #: Smallest, optimal and largest size.
 Range = tuple[int, int, int]

@@ -8,11 +8,11 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.build import model_config
-from sm.build.onnx_graph import Graph
 from sm.errors import CommandError
 from sm.repository import models
 from tests.support.onnx_graphs import write_graph
+from trireme_extensions.convert import model_config
+from trireme_extensions.convert.onnx_graph import Graph
 
 CONFIG = """
 name: "model"

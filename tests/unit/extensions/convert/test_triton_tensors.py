@@ -9,12 +9,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.build.graph_runner import RandomInputs, newest_ir_version, session
-from sm.build.onnx_graph import DATATYPES, Graph
-from sm.build.targets import place_on_cpu
-from sm.build.triton_tensors import adapt
 from sm.errors import CommandError
 from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled, write_graph
+from trireme_extensions.convert.graph_runner import RandomInputs, newest_ir_version, session
+from trireme_extensions.convert.onnx_graph import DATATYPES, Graph
+from trireme_extensions.convert.targets import place_on_cpu
+from trireme_extensions.convert.triton_tensors import adapt
 
 FLOAT = TensorProto.FLOAT
 

@@ -144,12 +144,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def request_parser(reader: str) -> Callable[[str], Any]:
-    """Return a parser of :mod:`sm.build.build_request` that is imported with its option: PID 1
-    must not load ONNX.
-    """
+    """Return a parser of ``build_request``, which is imported with its option: it loads ONNX."""
 
     def read(text: str) -> Any:
-        from sm.build import build_request
+        from trireme_extensions.convert import build_request
 
         return getattr(build_request, reader)(text)
 

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from sm.build.graph_runner import session
-from sm.build.targets import convert_precision
 from sm.errors import CommandError
 from tests.support.onnx_graphs import matrix_product, write_graph
+from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.targets import convert_precision
 
 
 def test_fp16_has_16_bit_weights_and_the_same_inputs_and_outputs(tmp_path: Path) -> None:

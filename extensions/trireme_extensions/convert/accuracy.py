@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.build.build_request import Range
-from sm.build.graph_runner import (
+from sm.errors import CommandError
+from sm.repository.manifest import Accuracy, Precision
+from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.graph_runner import (
     SEED,
     Feed,
     RandomInputs,
@@ -33,11 +35,9 @@ from sm.build.graph_runner import (
     free_sizes,
     session,
 )
-from sm.build.onnx_graph import Graph
-from sm.errors import CommandError
-from sm.repository.manifest import Accuracy, Precision
-from sm.triton.onnx_cpu import engines
-from sm.triton.onnx_cpu.engines import Candidate, Golden, Wanted
+from trireme_extensions.convert.onnx_cpu import engines
+from trireme_extensions.convert.onnx_cpu.engines import Candidate, Golden, Wanted
+from trireme_extensions.convert.onnx_graph import Graph
 
 #: Batch sizes that are compared.
 BATCHES = (1, 3, 8)
@@ -168,7 +168,7 @@ def write_report(golden: Golden, version: Path, by_record: bool) -> str:
     Args:
         golden: The inputs with the outputs of fp32.
         version: The version folder with both graphs.
-        by_record: See :class:`~sm.triton.onnx_cpu.engines.Wanted`.
+        by_record: See :class:`~trireme_extensions.convert.onnx_cpu.engines.Wanted`.
     """
     flags = engines.processor_flags()
     rows, worst_int8 = [], 1.0

@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.build import masks
-from sm.build.changes import Changes
-from sm.build.graph_runner import session
-from sm.build.onnx_graph import Graph
 from sm.client.tasks.fill_mask import top_words
 from sm.errors import CommandError
 from tests.support.onnx_graphs import write_graph
+from trireme_extensions.convert import masks
+from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.onnx_graph import Graph
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
 MASK = VOCABULARY.mask

@@ -1,0 +1,86 @@
+"""The door for makers of models: a source that is no model repository becomes one at a start.
+
+A row of the group ``sm.model_makers`` is a :class:`ModelMaker`. A start runs this module in a process of its
+own, so that PID 1 imports none: ``python -m sm.repository.model_makers FOLDER SUBJECT``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sm import entry_points
+from sm.errors import StartError
+from sm.repository.machine import Machine
+from sm.repository.manifest import Manifest
+from sm.settings import Settings
+
+GROUP = "sm.model_makers"
+
+
+class Source(NamedTuple):
+    """What a start shall make a model repository of."""
+
+    #: A folder, or what names one elsewhere, as the deployment writes it.
+    folder: Path
+    #: The setting or the address that names it, for the sentences of errors.
+    subject: str
+
+
+class ModelMaker(NamedTuple):
+    """Makes models. A row has the functions for what it can."""
+
+    #: Makes a model repository of a source, for a machine, in a folder that is not there yet. Returns a
+    #: sentence for the log, empty for none; None if the source is of another form. Raises
+    #: :class:`StartError` if it lacks something.
+    make: Callable[[Source, Settings, Machine, Path], str | None] = lambda *_: None
+    #: Returns what ``sm inspect`` says on this machine of a version: of its folder, its manifest, and the
+    #: model's ``config.pbtxt`` as JSON has it. Empty for nothing.
+    describe: Callable[[Path, Manifest, Mapping[str, Any]], str] = lambda *_: ""
+
+
+def rows() -> tuple[ModelMaker, ...]:
+    """Return the makers that are installed."""
+    return entry_points.load(GROUP)
+
+
+def make(settings: Settings, source: Source) -> tuple[Path, str]:
+    """Make a repository for this box with the first maker that knows the source's form.
+
+    Returns:
+        The repository, and a sentence for the log.
+
+    Raises:
+        StartError: The source lacks something, or no maker knows its form.
+    """
+    repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
+    shutil.rmtree(repository, ignore_errors=True)
+    machine = Machine.find(settings)
+    for maker in rows():
+        if (said := maker.make(source, settings, machine, repository)) is not None:
+            return repository, said
+    raise StartError(
+        f"{source.subject}: {source.folder} is not a model repository, and nothing that is installed makes "
+        f"one of it. For a model of Hugging Face's form: {entry_points.INSTALL_EXTENSIONS}."
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make a repository of a folder; print what :func:`make` returns, or what is wrong."""
+    folder, subject = arguments
+    try:
+        repository, said = make(Settings.read(os.environ), Source(Path(folder), subject))
+        line, code = json.dumps([str(repository), said]), 0
+    except StartError as error:
+        line, code = str(error), 1
+    sys.stdout.write(f"{line}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
