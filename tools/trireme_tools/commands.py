@@ -56,7 +56,7 @@ GROUPS = {
         ),
         "invoke": Command(
             "Send requests to an endpoint, a URL or the local box, once or many times.",
-            "trireme_tools.invoke.invoke_command",
+            "trireme_tools.invoke.invoke_command:add_arguments trireme_tools.deploy.invoke_endpoint:run",
             (
                 "invoke --model resnet --image cat.jpg",
                 "invoke my-endpoint --json request.json -n 100 -c 8",

@@ -21,7 +21,8 @@ from sm.errors import CommandError
 from sm.server import logs
 from sm.settings import Settings
 from trireme_tools.arguments import whole_number
-from trireme_tools.deploy.deploy_arguments import add_account_arguments
+from trireme_tools.deploy import project_file
+from trireme_tools.deploy.deploy_arguments import add_account_arguments, project_options
 
 #: Lines that are shown without a filter.
 DEFAULT_LINES = 100
@@ -212,6 +213,7 @@ def show_logs(options: argparse.Namespace) -> int:
     """Show an endpoint's log, or with ``--local`` that of a box here; 1 if no line is shown."""
     if options.local:
         return _show_local(options)
+    project_file.complete(options, project_options())
     if not options.name:
         raise CommandError("name the endpoint, or read the log of a box on this machine with --local.")
     filters = ("file", *(criterion.name for criterion in fields(Filter)), "json")

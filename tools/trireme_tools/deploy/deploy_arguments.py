@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import cache
 from pathlib import Path
 
 from sm.errors import CommandError
 from trireme_tools.arguments import matching, number, whole_number
-from trireme_tools.deploy import api_fields
+from trireme_tools.deploy import api_fields, project_file
 from trireme_tools.deploy.alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
@@ -27,17 +28,42 @@ percent = number(100 * MAX_CORES, "a percentage, such as 70; for 4 cores togethe
 
 
 def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the endpoint's name")
+    add_name_argument(command)
+    add_project_arguments(command)
+    add_shadow_arguments(command)
+    add_update_arguments(command)
+    add_component_arguments(command)
+    command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
+    command.add_argument(
+        "--save",
+        action="store_true",
+        help=f"write NAME and the options that describe it to {project_file.FILE}",
+    )
+    project_file.add_defaults(command, project_options())
+
+
+def add_name_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "name", metavar="NAME", nargs="?", help=f"the endpoint's name (that in {project_file.FILE})"
+    )
+
+
+def add_project_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what ``trireme.toml`` may have."""
     add_description_arguments(command)
     command.add_argument("--bucket", help="the bucket for a folder's files (sagemaker-REGION-ACCOUNT)")
     command.add_argument(
         "--archive", action="store_true", help="pack a folder as one archive instead of sending its files"
     )
-    add_shadow_arguments(command)
-    add_update_arguments(command)
-    add_component_arguments(command)
-    command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
     add_account_arguments(command)
+
+
+@cache
+def project_options() -> argparse.ArgumentParser:
+    """Return a parser of what ``trireme.toml`` may have."""
+    command = argparse.ArgumentParser(add_help=False)
+    add_project_arguments(command)
+    return command
 
 
 def add_description_arguments(command: argparse.ArgumentParser) -> None:
@@ -208,7 +234,7 @@ def check_component(options: argparse.Namespace) -> None:
         if own:
             raise CommandError(f"{own[0]} needs --component.")
         return
-    others = ("mme", "output", "serverless", "shadow", "rollback", "canary", "linear", "alarms")
+    others = ("mme", "output", "serverless", "shadow", "rollback", "canary", "linear", "alarms", "save")
     if wrong := [name for name in others if getattr(options, name)]:
         raise CommandError(f"--component cannot be combined with --{wrong[0].replace('output', 'async')}.")
     if options.memory is None:
@@ -216,7 +242,7 @@ def check_component(options: argparse.Namespace) -> None:
 
 
 def add_status_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the endpoint's name")
+    add_name_argument(command)
     add_account_arguments(command)
 
 
@@ -294,6 +320,8 @@ def check_data(options: argparse.Namespace) -> None:
 
 def check_kind(options: argparse.Namespace) -> None:
     """Raise :class:`CommandError` for options that this kind of endpoint does not have."""
+    if options.serverless and options.output:  # argparse refuses it, unless one is trireme.toml's
+        raise CommandError("--serverless cannot be combined with --async.")
     if options.serverless and options.startup_timeout:
         raise CommandError("--serverless cannot be combined with --startup-timeout.")
     if options.notify and not options.output:

@@ -25,6 +25,7 @@ from trireme_tools.deploy import (
     images,
     model_data,
     preflight,
+    project_file,
     quotas,
     resources,
     status,
@@ -39,10 +40,15 @@ from trireme_tools.deploy.upload import Uploader
 from trireme_tools.deploy.verifying import Verifier
 from trireme_tools.deploy.waiting import EndpointFailed, Waiter
 
+#: The options of trireme.toml that describe no deployment.
+OF_ACCOUNT = ("archive", "bucket", "profile", "region")
+
 
 def deploy(options: argparse.Namespace) -> int:
     """Create or update an endpoint, wait for it, and compare its answers; return 1 if one differs."""
     resources.check(options.name)
+    if options.rollback or _changes_shadow(options):
+        project_file.drop(options, deploy_arguments.project_options(), keep=OF_ACCOUNT)
     _check(options)
     account = _account(options, options.dry_run)
     deployment = Deployment(account, options.name, Waiter(account))
@@ -56,6 +62,8 @@ def deploy(options: argparse.Namespace) -> int:
             _change_shadow(account, options, deployment)
             return 0
         plan = _plan(account, options, deployment)
+        if options.save and not options.dry_run:
+            project_file.save(options, deploy_arguments.project_options())
         if options.component:
             components.apply(account, Component.of(options, plan))
             if limits := autoscaling.read(options, component=True):
@@ -72,6 +80,7 @@ def deploy(options: argparse.Namespace) -> int:
 
 
 def show_status(options: argparse.Namespace) -> int:
+    _complete(options)
     return status.show(_account(options), resources.check(options.name))
 
 
@@ -81,9 +90,14 @@ def show_logs(options: argparse.Namespace) -> int:
 
 
 def delete(options: argparse.Namespace) -> int:
+    _complete(options)
     account = _account(options)
     Deletion(account, resources.check(options.name), Waiter(account)).run(options.yes)
     return 0
+
+
+def _complete(options: argparse.Namespace) -> None:
+    project_file.complete(options, deploy_arguments.project_options())
 
 
 def _account(options: argparse.Namespace, dry: bool = False) -> Account:
@@ -93,6 +107,8 @@ def _account(options: argparse.Namespace, dry: bool = False) -> Account:
 
 def _check(options: argparse.Namespace) -> None:
     """Check which options go together."""
+    if options.save and (options.rollback or _changes_shadow(options)):
+        raise CommandError("--save is for a deployment: it goes without --rollback and the shadow's options.")
     if _changes_shadow(options):
         if options.image or options.model_data or options.rollback:
             raise CommandError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
+from trireme_tools.deploy import project_file
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account
@@ -26,8 +27,10 @@ KEY_PREFIX = "trireme"
 VARIANT, SHADOW = "AllTraffic", "shadow"
 
 
-def check(name: str) -> str:
+def check(name: str | None) -> str:
     """Return the name if SageMaker accepts it. Raises :class:`CommandError`."""
+    if name is None:
+        raise CommandError(f"name the endpoint: NAME, or {project_file.ENDPOINT} in {project_file.FILE}.")
     if len(name) > MAX_LENGTH or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
         raise CommandError(
             f"{name!r} cannot be a deployment's name: letters, digits and single hyphens between them, "

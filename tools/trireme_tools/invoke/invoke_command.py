@@ -35,7 +35,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         metavar="NAME|URL",
-        help="an endpoint or a URL (default: the local box, http://localhost:8080 or SAGEMAKER_BIND_TO_PORT)",
+        help="an endpoint or a URL (default: the endpoint in trireme.toml, or the local box, "
+        "http://localhost:8080 or SAGEMAKER_BIND_TO_PORT)",
     )
     command.add_argument("--model", metavar="MODEL", help="the model's name (the default model)")
     command.add_argument("--target-model", metavar="ARCHIVE", help="a multi-model endpoint's archive")
