@@ -22,7 +22,8 @@ from bench.samples import sample
 from bench.work import WORKS, runner
 from sm.errors import CommandError
 from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.onnx_graph import Graph

@@ -10,7 +10,8 @@ from sm.client.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.plugins import checks
 from sm.plugins.checks import ModelMissing
-from sm.plugins.loading import ClientSource, discover, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource, discover
 
 from .model_files import ModelFiles
 from .plain import PlainModel

@@ -231,6 +231,8 @@ class Client(ABC):
     repeatable: ClassVar[bool] = True
     #: The client's own name, to serve it instead of the box's client of the same name.
     replaces: ClassVar[str] = ""
+    #: True if requests that name no model are for this client, unless a setting names another.
+    answers_unnamed: ClassVar[bool] = False
     #: Records that :meth:`inference_batch` gets at most, if the client implements it.
     max_batch: ClassVar[int] = 32
     #: Milliseconds that a record waits for others although nothing is under way.

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -19,12 +18,10 @@ from sm.client.base import Client, TensorClient, Triton
 from sm.errors import CommandError
 from sm.plugins.checks import choose_model
 from sm.plugins.discovery import check_name, find_sources
-from sm.plugins.loading import ClientSource, describe_failure, load
-from sm.plugins.toolkit import code_imports
-from sm.plugins.toolkit.code_imports import REQUIREMENTS_FILE
-from sm.plugins.toolkit.scripts import ScriptFunctions
+from sm.plugins.loading import describe_failure, load, plain_names
+from sm.plugins.sources import ClientSource
 from sm.repository import models
-from sm.repository.models import CODE, CodeFolder
+from sm.repository.models import CLIENT_FILE, CODE, REQUIREMENTS_FILE, CodeFolder
 from sm.repository.problems import Problem
 from sm.settings import HERE, Settings
 
@@ -78,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     others = {} if mme else {source.name: source for source in sources if source.is_bundled}
     for source in own:
         # An archive for multi-model mode has its client in client.py; a file beside it is a module.
-        if mme and source.file.name != "client.py" and not source.module:
+        if mme and source.file.name != CLIENT_FILE and not source.takes_folder:
             continue
         out.write(f"{json.dumps(source.display_path)}\n")
         for sentence, is_certain in _problems(source, repository, others, mme):
@@ -92,9 +89,8 @@ def _problems(
     """Load a client and yield its problems, with whether they would stop each start."""
     try:
         client = load(source, cast("Triton", NoTriton()), repository)
-        if source.module:
-            _load_script(source)
-        elif not mme:
+        _check_code(source)
+        if not mme:
             check_name(client, source, others)
             others[client.name] = source
             for model in _missing_models(client, repository):
@@ -106,11 +102,11 @@ def _problems(
         yield str(error), not (missing_package and any(file.is_file() for file in requirements))
 
 
-def _load_script(source: ClientSource) -> None:
-    """Import a toolkit script, which its client does in ``setup``."""
+def _check_code(source: ClientSource) -> None:
+    """Import what its client imports in ``setup``."""
     try:
-        with code_imports.plain_names(source.home):
-            ScriptFunctions(importlib.import_module(source.module))
+        with plain_names(source):
+            source.row.check(source)
     except CommandError as error:
         raise CommandError(f"{source.display_path}: {error}") from None
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt

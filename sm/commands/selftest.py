@@ -23,7 +23,7 @@ from sm.commands.golden import differences
 from sm.commands.local_boxes import ask
 from sm.errors import CommandError
 from sm.plugins.discovery import select_sources
-from sm.plugins.loading import ClientSource, discover, discover_tasks
+from sm.plugins.sources import ClientSource, discover, discover_in_models
 from sm.repository.models import CODE
 from sm.server.startup import check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
@@ -116,7 +116,7 @@ def find_sources(settings: Settings) -> tuple[ClientSource, ...]:
     folders = (*settings.clients, repository / CODE, Path("clients"))
     sources = list(discover(tuple(reversed(dict.fromkeys(folder.absolute() for folder in folders)))))
     for models in dict.fromkeys((repository, Path("model").absolute())):
-        sources += discover_tasks(models, sources)
+        sources += discover_in_models(models, sources)
     return select_sources(sources)
 
 

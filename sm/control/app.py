@@ -26,7 +26,7 @@ from sm.models.model_loader import NO_CLIENTS, Loader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.staging import Staging, renew
 from sm.models.versions import Versions
-from sm.plugins.loading import discover
+from sm.plugins.sources import ClientSource, discover
 from sm.polling import Poll
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -123,7 +123,7 @@ def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     memory = int(settings.model_memory_mb or MODEL_MEMORY_SHARE * memory_limit() / 2**20) * 2**20
     room = MemoryRoom(lambda: min(free_memory(), memory - models_bytes(box)), lambda: memory)
     sources = discover(settings.clients)
-    loader = build_loader(settings, box, None, room, {source.name: source.file for source in sources})
+    loader = build_loader(settings, box, None, room, {source.name: source for source in sources})
     catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
     models = OnDemand(loader, catalog, box.holds_folder, settings.default_model, listen)
     models.watch()
@@ -159,7 +159,7 @@ def build_loader(
     box: Box,
     home: Path | None,
     room: MemoryRoom | None = None,
-    clients: Mapping[str, Path] = NO_CLIENTS,
+    clients: Mapping[str, ClientSource] = NO_CLIENTS,
 ) -> Loader:
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
     loader = Loader(

@@ -13,42 +13,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
+from sm.models.archive_copy import MAX_COPIED_FILE_BYTES
+from sm.plugins.sources import ClientSource, discover
 from sm.repository import ensembles, models, problems
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.machine import Machine
-from sm.repository.models import CodeFolder, Model
+from sm.repository.models import CLIENT_FILE, CODE, CodeFolder, Model
 from sm.repository.problems import Problem
 
 log = logging.getLogger(__name__)
-#: Bytes. Larger files are linked, and the box itself reads none of them: copies of weights would double a
-#: model's disk space.
-MAX_COPIED_FILE_BYTES = 2**20
 #: Bytes of a ``client.py``. The control plane parses it, so that a load fails for a syntax error: three bytes
 #: of code may cost 1,500 bytes of memory. Modules and data beside it are not parsed.
 MAX_CLIENT_BYTES = 2**17
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """A client's file. A toolkit script has the ``module`` name to import it as."""
+def find_client(code: Path) -> ClientSource | None:
+    """Find the client in an archive's ``code``: one that takes the whole folder, or the only other one.
 
-    file: Path
-    module: str = ""
-
-    @classmethod
-    def find(cls, code: Path) -> Plugin | None:
-        """Find the client in ``code``: a toolkit script, ``client.py``, or one folder with it."""
-        if CodeFolder(code).file.is_file():
-            _check_size(CodeFolder(code).file)
-        script = CodeFolder(code).script
-        if script:
-            return cls(script, CodeFolder(code).module)
-        files = [file for file in (code / "client.py",) if file.is_file()] or list(code.glob("*/client.py"))
-        if len(files) > 1:
-            raise BadInput(f"{code} has {len(files)} clients; one is expected")
-        for file in files:
-            _check_syntax(file)
-        return cls(files[0]) if files else None
+    Raises:
+        BadInput: There are several, or one is too large or damaged.
+    """
+    folder = CodeFolder(code, is_archive=True)
+    for file in folder.files():
+        _check_size(file, MAX_CLIENT_BYTES)
+    if folder.file.is_file():
+        _check_size(folder.file)
+    sources = list(discover((code,), is_archive=True))
+    sources = [source for source in sources if source.takes_folder] or sources
+    if len(sources) > 1:
+        raise BadInput(f"{code} has {len(sources)} clients; one is expected")
+    for source in sources:
+        if source.file.name == CLIENT_FILE:
+            _check_syntax(source.file)
+    return sources[0] if sources else None
 
 
 def _check_size(file: Path, limit: int = MAX_COPIED_FILE_BYTES) -> None:
@@ -58,7 +55,6 @@ def _check_size(file: Path, limit: int = MAX_COPIED_FILE_BYTES) -> None:
 
 def _check_syntax(file: Path) -> None:
     """Check a client's syntax, so that the load fails. Other errors appear at the first request."""
-    _check_size(file, MAX_CLIENT_BYTES)
     try:
         ast.parse(file.read_bytes())
     except (RecursionError, MemoryError):
@@ -76,7 +72,7 @@ class Archive:
     #: The model that requests call; empty if the archive's client decides.
     entry: str
     #: The archive's client.
-    plugin: Plugin | None
+    plugin: ClientSource | None
     #: Models that ask for a GPU and run on the CPU because there is none.
     on_cpu: frozenset[str] = frozenset()
 
@@ -108,7 +104,7 @@ class Archive:
 
     @classmethod
     def _inspect(cls, folder: Path, machine: Machine, is_model: bool) -> Archive:
-        plugin = Plugin.find(folder / "code")
+        plugin = find_client(folder / CODE)
         is_flat = models.is_model(folder)
         all_models = (Model.read(folder),) if is_flat else models.read(folder)
         all_models = tuple(model for model in all_models if models.is_model(model.folder))

@@ -14,7 +14,6 @@ from sm.models.load_records import LoadRecord
 from sm.models.table import Models, Row, Served, Table
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import Found
-from sm.plugins.toolkit.scripts import ToolkitClient
 from sm.polling import WATCH_S
 
 log = logging.getLogger(__name__)
@@ -98,8 +97,8 @@ class FoundLoader:
         return UnknownModel(f"{which}; there are: {', '.join(exists) or 'none'}", models=exists)
 
     def default(self, requested: str) -> str:
-        """Return the default: what ``requested``, the setting, names; else the toolkit script, the only
-        client, or the only model.
+        """Return the default: what ``requested``, the setting, names; else the client that answers such
+        requests, the only client, or the only model.
         """
         clients, models = self.found.clients, self.models
         exists = {*clients, *models, *self.found.errors}
@@ -108,8 +107,7 @@ class FoundLoader:
                 f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: "
                 f"{', '.join(sorted(exists)) or 'none'}."
             )
-        scripts = [name for name, client in clients.items() if isinstance(client, ToolkitClient)]
-        choices = (scripts, clients, models)
+        choices = ([name for name, client in clients.items() if client.answers_unnamed], clients, models)
         only_name = next((next(iter(names)) for names in choices if len(names) == 1), "")
         return requested or only_name
 

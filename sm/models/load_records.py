@@ -48,10 +48,10 @@ class LoadRecord:
     entry: str
     #: Triton's names by the names in the archive, in load order. Empty until the archive has been read.
     models: Mapping[str, str]
-    #: The client: its file (empty if there is none), the module name of a toolkit script, the folder in which
+    #: The client: its file (empty if there is none), the kind of its source, the folder in which
     #: it finds its models, and Triton's names by the names that it may use.
     client: str = ""
-    module: str = ""
+    kind: str = ""
     repository: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     #: The archive's Target-Model, if the platform sent it.
@@ -165,3 +165,18 @@ class LoadRecords:
 
     def _write(self, records: Mapping[str, LoadRecord]) -> None:
         write_atomically(self._file, json.dumps([asdict(record) for record in records.values()]))
+
+
+def is_complete(folder: Path) -> bool:
+    """True if every link in a model's folder has a target.
+
+    Triton waits for ever for a Python model whose file is gone, and then all other loads wait too.
+    """
+    return all(path.exists() for path in folder.rglob("*"))
+
+
+def find_restorable(record: LoadRecord, repository: Path) -> list[str]:
+    """Return Triton's names of the models whose files all exist; none if the archive itself is gone."""
+    if not Path(record.folder).is_dir():
+        return []
+    return [name for name in record.models.values() if is_complete(repository / name)]

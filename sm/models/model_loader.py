@@ -27,12 +27,13 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.models.archive_layout import Archive, Plugin, callable_names, resolve_folder
+from sm.models.archive_copy import lost_file
+from sm.models.archive_layout import Archive, callable_names, resolve_folder
 from sm.models.holds import alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom, needed_bytes
-from sm.models.staging import Staging, lost_file
-from sm.plugins.loading import discover
+from sm.models.staging import Staging
+from sm.plugins.sources import ClientSource, discover
 from sm.polling import WATCH_S, Poll
 from sm.repository.machine import Machine
 from sm.repository.models import CODE
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 #: Seconds that a load or unload of a name waits while it is being unloaded already.
 UNLOAD_PATIENCE_S = 10.0
-NO_CLIENTS: Mapping[str, Path] = {}
+NO_CLIENTS: Mapping[str, ClientSource] = {}
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
@@ -58,7 +59,7 @@ class Loader:
         machine: The machine that the models will run on.
         load_timeout: Seconds that a load may take.
         replace_triton: Starts Triton again, for the given reason.
-        clients: The files of clients for archives of a name that bring none.
+        clients: The clients for archives of a name that bring none.
         keep: Called with the folders that the loaded archives come from, when they change: large files may be
             links to them, which a later load of the same archive needs.
     """
@@ -76,7 +77,7 @@ class Loader:
         machine: Machine = Machine(),
         load_timeout: float = 300.0,
         replace_triton: Callable[[str], None] = lambda _: None,
-        clients: Mapping[str, Path] = NO_CLIENTS,
+        clients: Mapping[str, ClientSource] = NO_CLIENTS,
         keep: Callable[[Mapping[str, tuple[Path, ...]]], object] = lambda _: None,
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
@@ -115,7 +116,7 @@ class Loader:
             with self._undone_if_it_fails(name), self._translate_lost_files(record, folder):
                 archive = self._read_copy(record, folder)
                 if archive.plugin is None and name in self._clients:
-                    archive = replace(archive, plugin=Plugin(self._clients[name]))
+                    archive = replace(archive, plugin=self._clients[name])
                 record = self._load_archive(record, archive)
             log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
             return record
@@ -150,7 +151,7 @@ class Loader:
                     code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
                     sources = [source for source in discover((code,)) if source.name == name]
                     for source in sources:
-                        archive = replace(archive, plugin=Plugin(source.file, source.module))
+                        archive = replace(archive, plugin=source)
                 record = self._load_archive(record, archive, f"{name}-{identity}", others)
                 prepare(record)
             return record
@@ -404,9 +405,8 @@ class Loader:
             record = replace(
                 record,
                 client=str(archive.plugin.file) if archive.plugin else "",
-                module=archive.plugin.module if archive.plugin else "",
-                # A toolkit script gets the archive itself as its model folder: its model may be any file.
-                repository=str(archive.folder if archive.plugin and archive.plugin.module else view),
+                kind=archive.plugin.kind if archive.plugin else "",
+                repository=str(archive.folder if archive.plugin and archive.plugin.takes_folder else view),
                 names=names,
             )
         end = time.monotonic() + self._load_timeout

@@ -22,9 +22,9 @@ from sm.invocation import Hold, Invocation, turn
 from sm.models.canary import CANARY, STABLE
 from sm.models.holds import Holds
 from sm.models.load_records import LoadRecord
+from sm.plugins import code_imports
 from sm.plugins.checks import ModelMissing, UncheckedClient
-from sm.plugins.loading import ClientSource, unload
-from sm.plugins.toolkit import code_imports
+from sm.plugins.sources import ClientSource, unload
 from sm.polling import POLL_S
 
 #: How often a request looks up its model while that is unloaded and loaded again.
@@ -325,7 +325,7 @@ class Models:
 
 def source_of(record: LoadRecord) -> ClientSource:
     """Return the client that came with a record."""
-    return ClientSource(f"record_{record.id}", Path(record.client), record.module)
+    return ClientSource(f"record_{record.id}", Path(record.client), record.kind)
 
 
 def _unload_in_background(records: Iterable[LoadRecord]) -> None:

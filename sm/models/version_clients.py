@@ -22,7 +22,8 @@ from sm.models.versions import staged
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import Found
 from sm.plugins.golden import differences
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.run_state import Box, write_atomically
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from sm.client.own_metrics import setting_up
 from sm.client.readiness import Question, ask
 from sm.client.tensor_roles import record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
-from sm.plugins.loading import ClientSource, describe_failure, plain_names
+from sm.plugins.loading import describe_failure, plain_names
+from sm.plugins.sources import ClientSource
 from sm.repository.models import read_config
 
 log = logging.getLogger(__name__)

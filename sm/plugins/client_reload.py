@@ -19,7 +19,7 @@ from typing import Protocol
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError
 from sm.plugins.discovery import Found
-from sm.plugins.loading import ClientSource
+from sm.plugins.sources import ClientSource
 from sm.polling import Poll
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from sm.client.base import Client, Triton
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from sm.plugins.checks import ModelMissing, UncheckedClient, check
-from sm.plugins.loading import ClientSource, discover, discover_tasks, load, plain_names
+from sm.plugins.loading import load, plain_names
+from sm.plugins.sources import ClientSource, discover, discover_in_models
 from sm.repository.models import CODE, CodeFolder
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def without_copies(sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
 
 def find_differences(first: ClientSource, second: ClientSource) -> list[str]:
     """Return the names of the files in which two clients differ, or which only one has."""
-    if first.has_folder != second.has_folder or first.module != second.module:
+    if first.has_folder != second.has_folder or first.kind != second.kind:
         return [first.file.name]
     contents, others = _files(first), _files(second)
     return sorted(name for name in {**contents, **others} if contents.get(name) != others.get(name))
@@ -117,7 +118,7 @@ def find_sources(folders: tuple[Path, ...], code: CodeFolder, repository: Path) 
     A user's clients come first: one may replace a bundled client, which is then not loaded.
     """
     sources = list(without_copies((*discover(folders), *discover((code.folder,), code.program))))
-    sources += discover_tasks(repository, sources)
+    sources += discover_in_models(repository, sources)
     return sorted(sources, key=lambda source: source.is_bundled)
 
 

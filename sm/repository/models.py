@@ -5,7 +5,6 @@ This module alone decides what counts as a model. Files are only read, never exe
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import hashlib
@@ -41,6 +40,10 @@ CONFIG = "config.pbtxt"
 MAX_VERSION = 2**63 - 1
 #: The folder of a team's clients beside the models; Triton would take it for a broken model.
 CODE = "code"
+#: The file of a client that has a folder of its own.
+CLIENT_FILE = "client.py"
+#: The packages that a code folder needs, and the folder of wheels beside; if that exists, no index is used.
+REQUIREMENTS_FILE, WHEELS_FOLDER = "requirements.txt", "wheels"
 #: Folders that file systems and tools make in any folder: ext4, Windows, macOS's archives, Synology, Python.
 LEFT_BY_OTHERS = frozenset(
     {"lost+found", "System Volume Information", "$RECYCLE.BIN", "__MACOSX", "@eaDir", "__pycache__"}
@@ -69,18 +72,6 @@ MAX_CONFIG_BYTES = 2**20
 #: Messages of the text parser for a field or a value that it does not know.
 UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
 UNKNOWN_VALUE = re.compile(r"Enum type .* has no value named")
-#: The ``modelname`` under which a script is served.
-SCRIPT_NAME = "model"
-#: Functions that a script may define.
-FUNCTIONS = {
-    "model_fn",
-    "input_fn",
-    "predict_fn",
-    "output_fn",
-    "transform_fn",
-    "pre_model_fn",
-    "model_warmup_fn",
-}
 
 
 @dataclass(frozen=True)
@@ -387,72 +378,48 @@ def _explain(path: Path, error: text_format.ParseError) -> ValueError:
 
 @dataclass(frozen=True)
 class CodeFolder:
-    """``code/`` of a model archive. ``program`` is the script's file in it."""
+    """A folder with clients: ``code/`` of a repository or an archive, or one that a setting names."""
 
     folder: Path
+    #: The file in it that ``SAGEMAKER_PROGRAM`` names.
     program: str = PROGRAM
+    #: True in an archive for multi-model mode, which has one client: other files are its modules.
+    is_archive: bool = False
 
     @classmethod
     def of(cls, settings: Settings, repository: Path) -> CodeFolder:
-        """Return the folder that the toolkit's variables name if it exists, else ``code/`` beside the models.
+        """Return the folder that ``SAGEMAKER_SUBMIT_DIRECTORY`` names if it exists, else ``code/`` beside
+        the models.
 
         Raises:
-            StartError: The folder does not have the script that ``SAGEMAKER_PROGRAM`` names.
+            StartError: The folder does not have the file that ``SAGEMAKER_PROGRAM`` names.
         """
         submitted = settings.submit_directory
-        code = cls(submitted if submitted and submitted.is_dir() else repository / "code", settings.program)
+        code = cls(submitted if submitted and submitted.is_dir() else repository / CODE, settings.program)
         if code.program != PROGRAM and code.folder.is_dir() and not code.file.is_file():
             raise StartError(f"SAGEMAKER_PROGRAM={code.program!r} is not in {code.folder}.")
         return code
 
     @property
-    def module(self) -> str:
-        """The script's name to ``import``."""
-        return self.program.removesuffix(".py")
-
-    @property
     def file(self) -> Path:
-        return self.folder / f"{self.module.replace('.', '/')}.py"
+        """The program's file; a dotted name is that of a module below."""
+        return self.folder / f"{self.program.removesuffix('.py').replace('.', '/')}.py"
+
+    def files(self) -> list[Path]:
+        """Return the Python files that may be clients, by their path: of a folder its ``client.py``.
+
+        Beside a ``client.py`` in the folder itself the other files are its modules.
+        """
+        own = [path for path in self._entries() if not path.name.startswith("_")]
+        alone = [path for path in own if path.name == CLIENT_FILE]
+        files = alone or [path for path in own if path.suffix == ".py" and not self.is_archive]
+        folders = [] if alone and self.is_archive else [path / CLIENT_FILE for path in own]
+        return [path for path in sorted([*files, *folders]) if path.is_file()]
 
     @property
-    def script(self) -> Path | None:
-        """The script; None if there is none, or if the file is a client."""
-        return self.file if self.file.is_file() and is_script(self.file) else None
+    def is_empty(self) -> bool:
+        """True if it has nothing that may be a client; which file is one, is for the worker to say."""
+        return not any(path.name not in (REQUIREMENTS_FILE, WHEELS_FOLDER) for path in self._entries())
 
-    @property
-    def serves(self) -> bool:
-        """True if the folder has a client: a script, a file, or a folder with a ``client.py``."""
-        return any(any(self.folder.glob(pattern)) for pattern in ("*.py", "*/client.py")) or bool(self.script)
-
-
-def is_script(file: Path) -> bool:
-    """True if a file has functions of the toolkit and no client class.
-
-    A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
-    class or ``handle(data, context)`` a file cannot be a client.
-    """
-    try:
-        module = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        # The import reports the line of the syntax error.
-        return True
-    names = {name for statement in module.body for name in _defined_names(statement)}
-    if names & (FUNCTIONS | {"*"}):
-        return not any(map(_is_client, module.body))
-    return "handle" not in names and not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
-
-
-def _defined_names(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement at the top of a module defines."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield statement.name
-    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name for alias in statement.names)
-    elif isinstance(statement, ast.Assign):
-        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
-
-
-def _is_client(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ClassDef) and any(
-        ast.unparse(base).endswith("Client") for base in statement.bases
-    )
+    def _entries(self) -> list[Path]:
+        return [path for path in self.folder.glob("*") if is_own(path.name)] if self.folder.is_dir() else []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from sm.repository import ensembles, models
 from sm.repository.machine import STUB, VERSION, Machine, stub_version
-from sm.repository.models import CONFIG, MAX_VERSION, CodeFolder, Model
+from sm.repository.models import CODE, CONFIG, MAX_VERSION, CodeFolder, Model
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
@@ -78,7 +78,7 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     repository_models = models.read(repository)
     if (
         not any(models.is_model(model.folder) for model in repository_models)
-        and CodeFolder(repository / "code").serves
+        and not CodeFolder(repository / CODE).is_empty
     ):
         return []
     if not repository_models:

@@ -64,7 +64,7 @@ def find_repository(
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
         )
-    if not models.names(repository) and not CodeFolder.of(settings, repository).serves:
+    if not models.names(repository) and CodeFolder.of(settings, repository).is_empty:
         raise StartError(
             f"There is no model in {repository} ({_why_empty(repository)}): {NEXT_STEP}, or "
             "set TRIREME_MODEL_REPOSITORY to a Triton model repository."

@@ -25,7 +25,6 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
-from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
@@ -39,10 +38,11 @@ from sm.models.load_records import LoadRecords
 from sm.models.on_demand import Demand
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
+from sm.plugins import code_imports
 from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import Found, find_clients
+from sm.plugins.sources import discover_in_models
 from sm.plugins.stuck_code import MakingLimit
-from sm.plugins.toolkit import code_imports
 from sm.polling import WATCH_S, Poll, stop_all
 from sm.repository.models import CodeFolder
 from sm.router import app
@@ -161,7 +161,7 @@ class DataPlane(Plane):
         }
 
     def prepare(self) -> None:
-        """Install a script's requirements, once for all workers and before the first; then wait for Triton.
+        """Install the code folder's requirements, once for all workers; then wait for Triton.
 
         All is imported by then, so the workers start as soon as they can load their clients.
         """
@@ -277,10 +277,15 @@ class DataPlane(Plane):
             return models, versions
         names = tuple(transport.ready_models())
         if not self.box.reload:
-            found = FoundLoader(find(transport), names)
+            clients = find(transport)
+            if not (names or clients.clients or clients.broken or has_served):
+                raise StartError(
+                    f"There is no model in {self.box.repository}, and no file in {code.folder} is a client."
+                )
+            found = FoundLoader(clients, names)
             return Models(found), found
-        task_folders = [file.parent for file in self.box.repository.glob(f"*/{TASK_FILE}")]
-        folders = (*self.settings.clients, code.folder, *task_folders)
+        in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
+        folders = (*self.settings.clients, code.folder, *in_models)
         found = FoundLoader(Found({}), names)
         Reloader(partial(find, transport), folders, self.box.reloads_folder, found.put).watch()
         return Models(found), found

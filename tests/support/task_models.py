@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from sm.client.base import Client, TensorClient
 from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.settings import HERE
 from tests.support.onnx_graphs import write_graph
 from trireme_extensions.convert.graph_runner import session
@@ -140,7 +141,7 @@ def ask(client: Client, **payload: Any) -> Any:
 
 def load_task_client(folder: Path, triton: InProcess, task: dict[str, Any]) -> Client:
     (folder / "task.json").write_text(json.dumps(task))
-    return load_client(ClientSource(folder.name, folder / "task.json"), triton, folder.parent)
+    return load_client(ClientSource(folder.name, folder / "task.json", "task"), triton, folder.parent)
 
 
 def load_client(source: ClientSource, triton: InProcess, repository: Path) -> Client:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sm.plugins.toolkit import code_imports
+from sm.plugins import code_imports
+from sm.repository.models import REQUIREMENTS_FILE
 
 CACHE = Path.home() / ".cache" / "trireme" / "test-libraries"
 
@@ -29,7 +30,7 @@ class Libraries(NamedTuple):
     def folder(self) -> Path:
         """Return the folder of the installed packages. Skips the test if they are not installed."""
         self.home.mkdir(parents=True, exist_ok=True)
-        file = self.home / code_imports.REQUIREMENTS_FILE
+        file = self.home / REQUIREMENTS_FILE
         if not file.is_file() or file.read_text() != self.requirements_text:
             file.write_text(self.requirements_text)
         found = self.home / "requirements" / code_imports.requirements_digest(file)

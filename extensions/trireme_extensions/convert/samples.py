@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
 from sm.commands.golden import differences
 from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.router.answers import dumps
 from sm.triton.tensors import configured
 from trireme_extensions.convert.changes import Changes

@@ -46,9 +46,9 @@ from sm.errors import (
 from sm.http.media_types import acceptable, kind_of, most_wanted, quality_of, read_accept
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.invocation import current, wait
+from sm.plugins.code_imports import plain_names
 from sm.plugins.stuck_code import GRACE_S, replace_worker
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.code_imports import plain_names
 
 log = logging.getLogger(__name__)
 
@@ -478,10 +478,12 @@ class ToolkitClient(Client):
     """Serves a script that has the functions of the SageMaker inference toolkit."""
 
     payload = BodyPayload
+    answers_unnamed = True
+    #: The script's name to ``import``.
+    module = ""
 
-    def __init__(self, triton: Triton, folder: Path, repository: Path, module: str) -> None:
+    def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         super().__init__(triton, folder, repository)
-        self._module = module
         #: The toolkit runs one request at a time in each process, and a script may rely on that.
         self._lock = threading.Lock()
         #: The deadline of the current request, in seconds of the monotonic clock, and its thread.
@@ -490,7 +492,7 @@ class ToolkitClient(Client):
 
     def setup(self) -> None:
         with plain_names(self.folder):
-            self._handler = ScriptFunctions(importlib.import_module(self._module))
+            self._handler = ScriptFunctions(importlib.import_module(self.module))
             self._model = self._handler.load(self._context())
 
     def inference(self, payload: BodyPayload) -> object:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm.errors import BadInput, StartError
+from sm.models.archive_copy import copy_archive
 from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
 from sm.models.fetch.model_cache import ModelCache, held
-from sm.models.staging import copy_archive
 from sm.repository import gpu_driver, models, overlay, problems, response_cache
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sm.hardware import children
-from sm.models.load_records import LoadRecords
-from sm.models.staging import find_restorable
+from sm.models.load_records import LoadRecords, find_restorable
 from sm.polling import poll_until
 from sm.repository import models
 from sm.run_state import Box

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from sm.client import Client, Payload, Triton
 from sm.commands.client_loading import NoTriton
-from sm.plugins.loading import ClientSource, discover, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource, discover
 from sm.settings import HERE, Settings
 from tests.integration.check import faulty_clients as faulty
 from tests.support.box_fixture import Boxes

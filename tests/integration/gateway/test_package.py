@@ -28,7 +28,7 @@ sys.modules["cv2"] = None
 import app, sm.settings
 early = [name for name in ("PIL", "tokenizers", "transformers", "onnx", "flask", "gunicorn") if name in sys.modules]
 import clients.resnet.client, clients.bert_base.client
-from sm.plugins.loading import discover
+from sm.plugins.sources import discover
 names = [client.name for client in discover((sm.settings.HERE / "clients",))]
 print(json.dumps([sm.settings.__file__, app.__file__, early, names]))
 """

@@ -15,8 +15,7 @@ import pytest
 
 from sm.errors import BadInput
 from sm.models import staging
-from sm.models.archive_layout import MAX_COPIED_FILE_BYTES
-from sm.models.staging import copy_archive
+from sm.models.archive_copy import MAX_COPIED_FILE_BYTES, copy_archive
 from sm.settings import HERE
 
 pytestmark = pytest.mark.core

@@ -32,7 +32,7 @@ PROGRAM = """
 import json
 from sm import cli
 from sm.control import pages
-from sm.plugins.loading import discover
+from sm.plugins.sources import discover
 from sm.server.supervisor import nginx
 from sm.settings import HERE, Settings
 for command in cli.installed().values():

@@ -14,7 +14,7 @@ from flask import Flask
 from sm.client import base, payloads, results
 from sm.commands.show_settings import markdown, table
 from sm.control import model_routes, pages, routes
-from sm.plugins.loading import discover
+from sm.plugins.sources import discover
 from sm.router import invocation_routes, openai_routes, websocket
 from sm.settings import HERE
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import parser
 
 from sm.client.tasks.task_file import TASK_FILE
-from sm.plugins.loading import ClientSource
+from sm.plugins.sources import ClientSource
 from sm.repository.model_makers import Source, make
 from sm.router.answers import dumps
 from sm.server.hugging_face import ModelSource
@@ -148,7 +148,7 @@ def test_a_folder_that_the_box_builds_answers_with_the_graphs_own_probabilities(
         assert bool(said) == (kind == "ended")
         model = repository / kind
         client = load_client(
-            ClientSource(kind, model / TASK_FILE), in_process(model / "1" / GRAPH), repository
+            ClientSource(kind, model / TASK_FILE, "task"), in_process(model / "1" / GRAPH), repository
         )
         answers.append(json.loads(dumps(client.inference(client.payload.model_validate(payload)))))
     assert json.loads((model / TASK_FILE).read_text())["activation"] == remaining

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sm.errors import CommandError
-from sm.plugins.loading import ClientSource, discover, discover_tasks
+from sm.plugins.sources import ClientSource, discover, discover_in_models
 from tests.support.task_models import new_model, write_text_model
 from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
@@ -57,7 +57,9 @@ def test_a_folder_becomes_a_served_model_with_labels_tokenizer_and_golden_answer
     assert task_of(model) == {"task": "text-classification", "max_length": 64}
     assert (model / "labels.txt").read_text().split() == list(LABELS)
     assert {row["label"] for row in golden_answer(model)} == set(LABELS)
-    assert list(discover_tasks(tmp_path / "model", ())) == [ClientSource("mood", model / "task.json")]
+    assert list(discover_in_models(tmp_path / "model", ())) == [
+        ClientSource("mood", model / "task.json", "task")
+    ]
     assert not (tmp_path / "clients").exists()
 
 
@@ -68,7 +70,7 @@ def test_eject_writes_the_client_that_serves_it_then(tmp_path: Path, checkpoint:
     eject(parser.parse_args(["mood", "--into", str(tmp_path)]))
     sources = list(discover((tmp_path / "clients",)))
     assert [source.name for source in sources] == ["mood"]
-    assert not list(discover_tasks(tmp_path / "model", sources))
+    assert not list(discover_in_models(tmp_path / "model", sources))
     assert "class Mood(TextClassification):" in sources[0].file.read_text()
     with pytest.raises(CommandError, match="mood"):
         eject(parser.parse_args(["mood", "--into", str(tmp_path)]))

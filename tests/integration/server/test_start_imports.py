@@ -18,8 +18,8 @@ NOT_AT_START = {
 }
 WORKER = "import sm.server.worker, sm.server.thread_worker"
 CLIENTS = """
-from sm.plugins import loading
-for found in loading.discover((HERE / 'clients',)): loading._import(found)
+from sm.plugins import sources
+for found in sources.discover((HERE / 'clients',)): sources.import_file(found)
 """
 #: The imports with which each process starts, and the packages that it may not import.
 PROCESSES = {

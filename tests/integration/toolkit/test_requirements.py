@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.plugins.toolkit import code_imports
-from sm.plugins.toolkit.code_imports import (
+from sm.plugins import code_imports
+from sm.plugins.code_imports import (
     ensure_installed,
     find_missing,
     install_or_check,

@@ -11,7 +11,8 @@ import pytest
 
 from sm.errors import BadInput
 from sm.models.archive_layout import Archive, resolve_folder
-from sm.models.staging import Staging, is_complete
+from sm.models.load_records import is_complete
+from sm.models.staging import Staging
 from sm.repository import problems
 from sm.repository.machine import Machine
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
@@ -93,7 +94,7 @@ def test_a_toolkit_script_is_a_client_that_needs_no_model(
 ) -> None:
     archive = read(platform, platform.write_nested("hash", models, inference=script))
     assert list(archive.models) == archive.roots == list(models)
-    assert archive.plugin and archive.plugin.module == "inference"
+    assert archive.plugin and archive.plugin.kind == "script"
 
 
 #: A file of an archive, its text (``None``: it is missing) after the lines that it had, and what the error names.

@@ -12,10 +12,10 @@ from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
+from sm.plugins import code_imports as modules
 from sm.plugins.checks import differences
 from sm.plugins.discovery import Found, NameTaken, find_clients
-from sm.plugins.loading import discover
-from sm.plugins.toolkit import code_imports as modules
+from sm.plugins.sources import discover
 from sm.settings import HERE
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
 
@@ -197,8 +197,8 @@ def test_a_script_is_the_default_beside_clients_and_its_modules_are_none(tmp_pat
     write_client(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT)
     (code / "words.py").write_text("WORD = len")
-    found = [(source.name, source.module) for source in discover((code,))]
-    assert found == [("model", "inference"), ("hello", "")]
+    found = [(source.name, source.kind) for source in discover((code,))]
+    assert found == [("model", "script"), ("hello", "file")]
     loader = FoundLoader(build(tmp_path))
     assert (loader.default(""), loader.default("hello")) == ("model", "hello")
 

@@ -14,10 +14,10 @@ import pytest
 
 from sm.errors import DeadlinePassed, StartError
 from sm.invocation import Invocation, running
-from sm.plugins import stuck_code
-from sm.plugins.loading import ClientSource, load
+from sm.plugins import code_imports, stuck_code
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.plugins.stuck_code import MakingLimit
-from sm.plugins.toolkit import code_imports
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
 

@@ -14,7 +14,7 @@ from sm.commands.local_boxes import fetch
 from sm.commands.selftest import find_sources
 from sm.errors import CommandError
 from sm.plugins.checks import choose_model
-from sm.plugins.loading import ClientSource, discover
+from sm.plugins.sources import ClientSource, discover
 from sm.repository import models
 from sm.server.startup import choose_repository
 from sm.settings import Settings
@@ -24,7 +24,7 @@ def find(name: str, settings: Settings) -> ClientSource:
     """Find the client ``name``: the box's, the repository's ``code``, or one of ``clients`` in this
     folder.
     """
-    sources = {client.name: client for client in find_sources(settings) if not client.module}
+    sources = {client.name: client for client in find_sources(settings) if not client.takes_folder}
     if name not in sources:
         raise CommandError(
             f"there is no client {name!r}; there are: {', '.join(sorted(sources)) or 'none'}. "

@@ -12,7 +12,8 @@ from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError, TriremeError
 from sm.plugins.checks import check
 from sm.plugins.discovery import check_name
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.settings import Settings
 from trireme_tools.check import client_checks, discovery, isolated_load
 from trireme_tools.check.calls import InProcessCaller, RemoteCaller

@@ -18,7 +18,8 @@ from typing import Any, cast
 from sm.client.base import Triton
 from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 
 #: Seconds of an import that is reported as slow, and after which it is ended.
 SLOW_IMPORT_S, IMPORT_TIMEOUT_S = 3.0, 60.0
@@ -28,6 +29,7 @@ NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "sock
 def find_problem(source: ClientSource, seconds: float = SLOW_IMPORT_S) -> str | None:
     """Describe what is wrong with loading the client; None if nothing is."""
     command = [sys.executable, "-m", "trireme_tools.check.isolated_load", source.name, str(source.file)]
+    command.append(source.kind)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         process = subprocess.run(
@@ -73,14 +75,14 @@ def _address(event: str, arguments: tuple[Any, ...]) -> str:
     return ":".join(parts)
 
 
-def main(name: str, file: Path) -> None:
+def main(name: str, file: Path, kind: str) -> None:
     """Load the client, and print what happened."""
     addresses: list[str] = []
     block_network(str(file), addresses.append)
     error = ""
     began = time.perf_counter()
     try:
-        load(ClientSource(name, file), cast("Triton", NoTriton()), file.parent)
+        load(ClientSource(name, file, kind), cast("Triton", NoTriton()), file.parent)
     except CommandError as failed:
         error = str(failed).removesuffix(".")
     seconds = time.perf_counter() - began
@@ -89,4 +91,4 @@ def main(name: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

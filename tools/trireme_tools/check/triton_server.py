@@ -16,7 +16,8 @@ from sm.client.base import Client, Triton
 from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.checks import ModelMissing, check
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.repository import overlay
 from sm.repository.machine import Machine
 from sm.run_state import Box, shared_bytes

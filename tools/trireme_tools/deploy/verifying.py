@@ -12,7 +12,7 @@ from typing import Any
 from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
 from sm.plugins.discovery import select_sources
-from sm.plugins.loading import discover, discover_tasks
+from sm.plugins.sources import discover, discover_in_models
 from sm.repository.models import CODE
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
@@ -44,7 +44,7 @@ class Verifier:
         archives = self._archives() if self._plan.mme else None
         sources = list(discover(folders))
         if repository:
-            sources += discover_tasks(repository, sources)
+            sources += discover_in_models(repository, sources)
         with closing(self._target()) as target:
             for name, sample in samples(select_sources(sources)):
                 if archives is not None and name not in archives:

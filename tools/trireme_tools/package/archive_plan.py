@@ -11,7 +11,7 @@ from typing import Any
 from sm.errors import CommandError
 from sm.models.staging import CONFIG, rename_config
 from sm.plugins.discovery import find_differences
-from sm.plugins.loading import ClientSource, discover
+from sm.plugins.sources import ClientSource, discover
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model, is_own
@@ -90,7 +90,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
         CommandError: a folder does not exist, or ``code/`` has another client of that name.
     """
     sources = [source for folder in folders for source in _clients(folder)]
-    in_code = {source.name: source for source in discover((repository / CODE,)) if not source.module}
+    in_code = {source.name: source for source in discover((repository / CODE,)) if not source.takes_folder}
     entries = []
     for source in sources:
         other = in_code.setdefault(source.name, source)
@@ -108,7 +108,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
 def _clients(folder: Path) -> list[ClientSource]:
     if not folder.is_dir():
         raise CommandError(f"--clients {folder} is not a folder.")
-    return [source for source in discover((folder.absolute(),)) if not source.module]
+    return [source for source in discover((folder.absolute(),)) if not source.takes_folder]
 
 
 def _code_folder(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:

@@ -20,7 +20,8 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
 from sm.models.fetch.addresses import checkpoint_files
 from sm.plugins.checks import check
-from sm.plugins.loading import ClientSource, load
+from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.server.checkpoint.files import read_json
@@ -207,7 +208,7 @@ def write_golden_answer(model: Path, task: str) -> None:
     runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
     own = runs.pop(model.name)
     triton = InProcess(own.graph, own.runner, runs)
-    client_source = ClientSource(model.name, model / TASK_FILE)
+    client_source = ClientSource(model.name, model / TASK_FILE, "task")
     try:
         client = load(client_source, triton, model.parent)
         check(client, client_source, triton)

@@ -19,7 +19,7 @@ from sm.client.base import ModelMetadata, TensorMetadata
 from sm.client.payloads import Payload
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, format_tensors
 from sm.errors import CommandError
-from sm.plugins.loading import ClientSource
+from sm.plugins.sources import ClientSource
 from sm.repository.models import Model, protobuf
 from sm.server.startup import choose_repository
 from sm.settings import Settings

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 
 from sm.errors import CommandError
-from sm.plugins.loading import discover
+from sm.plugins.sources import discover
 from sm.settings import HERE
 from trireme_tools.scaffold.real_model import opened
 

@@ -8,17 +8,36 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from logging import Logger, getLogger
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
 from sm.http.messages import CSV, JSON, NPY, NPZ
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.code_imports import add_module
 
 __path__: list[str] = []
+
+
+def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
+    """Add a module of the package. Its classes and functions then say that they come from it."""
+    module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)
+    module.__path__ = []
+    for member in members:
+        if member.__module__ == name.partition(".")[0]:
+            member.__module__ = name
+        setattr(module, member.__name__, member)
+    vars(module).update(constants)
+    parent, _, own_name = name.rpartition(".")
+    setattr(sys.modules[parent], own_name, module)
+    sys.modules[name] = module
+    return module
+
 
 content_types = add_module(
     f"{__name__}.content_types",

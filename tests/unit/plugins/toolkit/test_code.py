@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository.models import CodeFolder, is_script
+from sm.plugins.sources import discover
+from sm.plugins.toolkit.client_sources import is_script, module_of
+from sm.repository.models import CodeFolder
 from sm.settings import Settings
 
 
@@ -29,7 +31,7 @@ from sm.settings import Settings
 def test_a_file_is_a_toolkit_script_unless_it_has_a_client(tmp_path: Path, text: str, expected: bool) -> None:
     (tmp_path / "inference.py").write_text(f"raise AssertionError('the script was run')\n{text}\n")
     assert is_script(tmp_path / "inference.py") is expected
-    assert CodeFolder(tmp_path).script == (tmp_path / "inference.py" if expected else None)
+    assert [source.kind == "script" for source in discover((tmp_path,))] == [expected]
 
 
 def test_the_toolkits_environment_variables_name_script_and_folder(tmp_path: Path) -> None:
@@ -38,4 +40,11 @@ def test_the_toolkits_environment_variables_name_script_and_folder(tmp_path: Pat
     (folder / "serve.py").write_text("def model_fn(folder): pass\n")
     variables = {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder)}
     code = CodeFolder.of(Settings.read(variables), tmp_path / "model")
-    assert (code.script, code.module) == (folder / "serve.py", "serve")
+    assert code.file == folder / "serve.py"
+    (source,) = discover((code.folder,), code.program)
+    assert (source.name, source.file, source.kind, module_of(source)) == (
+        "model",
+        code.file,
+        "script",
+        "serve",
+    )

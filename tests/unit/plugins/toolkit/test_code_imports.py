@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from sm.plugins.toolkit import code_imports
-from sm.plugins.toolkit.code_imports import STAND_IN, plain_names
+from sm.plugins import code_imports
+from sm.plugins.code_imports import plain_names
+from sm.plugins.toolkit.client_sources import STAND_IN
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 
 from sm.errors import StartError, TriremeError
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
-from sm.plugins.toolkit.code_imports import STAND_IN
+from sm.plugins.toolkit.client_sources import STAND_IN
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,

@@ -12,7 +12,7 @@ import pytest
 
 from sm.client import TensorClient, TextPayload, Triton
 from sm.client.base import ModelMetadata
-from sm.plugins.loading import ClientSource
+from sm.plugins.sources import ClientSource
 from sm.settings import Settings
 from trireme_tools.check.client_checks import WARM_UP_CALLS, find_leak
 from trireme_tools.check.discovery import choose_models

@@ -5,23 +5,20 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from sm.client.base import Client, Triton
+from sm.client.base import Client
 from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
-from sm.errors import BadInput
+from sm.errors import BadInput, StartError
+from sm.plugins.sources import PAGE
 from sm.plugins.toolkit.codecs import to_json
 from sm.plugins.toolkit.scripts import Context, ScriptFunctions, ToolkitClient
 
-#: The page that shows how to port what is not served unchanged.
-PAGE = "docs/start/from-elsewhere.md"
-#: Libraries that only the containers of other systems have.
-FOREIGN_MODULES = frozenset({"cog", "djl_python", "kserve", "mms", "ts"})
 #: The first bytes of a JPEG, a PNG and a WebP.
 SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF")
 
@@ -48,10 +45,10 @@ def is_ported(file: Path) -> bool:
     )
 
 
-def modules_of(folder: Path) -> set[str]:
-    """Return the names that ported files in ``folder`` import: such a file beside them is not a client."""
+def imported_by(files: Iterable[Path]) -> set[str]:
+    """Return the names that ported files import: such a file beside them is not a client."""
     names = set[str]()
-    for file in filter(is_ported, folder.glob("*.py")):
+    for file in files:
         for node in ast.walk(ast.parse(file.read_bytes())):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
@@ -60,15 +57,15 @@ def modules_of(folder: Path) -> set[str]:
     return names
 
 
-def adapt(module: types.ModuleType) -> type[Client] | None:
-    """Return a client for what a module has; None if that is not known here."""
+def adapt(module: types.ModuleType) -> type[Client]:
+    """Return a client for what a module has. Raises :class:`StartError` if that is not known here."""
     handle = vars(module).get("handle")
     if inspect.isfunction(handle) and len(inspect.signature(handle).parameters) == 2:
         return type("Handle", (HandleClient,), {"__doc__": handle.__doc__, "handle": staticmethod(handle)})
     for value in vars(module).values():
         if isinstance(value, type) and value.__module__ == module.__name__ and "inference" in vars(value):
             return type(value.__name__, (ArticleClient,), {"__doc__": value.__doc__, "ported": value})
-    return None
+    raise StartError(f"it has neither handle(data, context) nor a class with inference. See {PAGE}.")
 
 
 class PictureOrText(Payload):
@@ -108,9 +105,6 @@ class HandleClient(ToolkitClient):
     """Calls ``handle`` with one request at a time, as Multi Model Server does in each of its processes."""
 
     handle: Callable[[Any, Context], Any]
-
-    def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
-        super().__init__(triton, folder, repository, module="")
 
     def setup(self) -> None:
         self._handler = Handle(self.handle)

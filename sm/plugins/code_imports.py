@@ -1,7 +1,7 @@
-"""What the code in a code folder imports: its own modules, its requirements, and the toolkit's names.
+"""What the code in a code folder imports: its own modules, and its requirements.
 
-Its modules are imported under their plain names: ``import helpers``. The toolkit does so, and pickles refer
-to their classes by these names. ``sys.modules`` has only one module of a name. So modules of other folders
+Its modules are imported under their plain names: ``import helpers``. Pickles refer to their classes by these
+names. ``sys.modules`` has only one module of a name. So modules of other folders
 are removed from it before a folder is loaded; code that imported them keeps them.
 
 ``code/requirements.txt`` is installed if a setting says so; otherwise what is missing is logged. Packages go
@@ -27,21 +27,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from sm.errors import StartError
 from sm.invocation import LOOK_S, current, wait
 from sm.plugins.stuck_code import MakingLimit
+from sm.repository.models import REQUIREMENTS_FILE, WHEELS_FOLDER
 from sm.settings import HERE
 
 log = logging.getLogger(__name__)
 
 
-#: Used in place of the toolkit if that is not installed.
-STAND_IN = str(Path(__file__).parent / "stand_in")
 #: The folders from which scripts were loaded in this process.
 _imported_folders: set[Path] = set()
 
@@ -105,8 +102,7 @@ def plain_names(folder: Path) -> Iterator[None]:
         paths = [str(root) for root in _import_roots(folder) if root.is_dir()]
         removed = {imported for imported in _imported_folders if not imported.is_dir()}
         old_paths = {str(root) for imported in removed for root in _import_roots(imported)}
-        others = [entry for entry in sys.path if entry not in {*paths, *old_paths, STAND_IN}]
-        sys.path[:] = [*paths, *others, STAND_IN]
+        sys.path[:] = [*paths, *(entry for entry in sys.path if entry not in {*paths, *old_paths})]
         _imported_folders.difference_update(removed)
         importlib.invalidate_caches()
         turn.folders.append(folder)
@@ -115,22 +111,6 @@ def plain_names(folder: Path) -> Iterator[None]:
                 yield
         finally:
             turn.folders.pop()
-
-
-def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
-    """Add a module of the stand-in. Its classes and functions then say that they come from it."""
-    module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, None)
-    module.__path__ = []
-    for member in members:
-        if member.__module__ == name.partition(".")[0]:
-            member.__module__ = name
-        setattr(module, member.__name__, member)
-    vars(module).update(constants)
-    parent, _, own_name = name.rpartition(".")
-    setattr(sys.modules[parent], own_name, module)
-    sys.modules[name] = module
-    return module
 
 
 def forget_modules(folder: Path) -> None:
@@ -176,9 +156,6 @@ def _home(module: object) -> Path | None:
     return max(homes, key=lambda folder: len(folder.parts), default=None)
 
 
-REQUIREMENTS_FILE = "requirements.txt"
-#: The folder of wheels beside the code. If it exists, no index is used.
-WHEELS_FOLDER = "wheels"
 #: The image's pip. Its environment has none, so that no client imports it.
 PIP_FILE = HERE / "pip.pyz"
 

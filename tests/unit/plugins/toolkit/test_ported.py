@@ -10,8 +10,8 @@ from PIL import Image
 
 from sm.errors import BadInput, StartError
 from sm.plugins import discovery
-from sm.plugins.loading import discover
-from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
+from sm.plugins.sources import PAGE, discover
+from sm.plugins.toolkit.ported import ArticleClient, HandleClient, PictureOrText
 from tests.support.client_sources import EmptyTriton
 
 BASE = """

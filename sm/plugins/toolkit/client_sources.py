@@ -1,0 +1,130 @@
+"""The sources of clients: scripts of the SageMaker toolkit, and files of other systems."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.client.base import Client
+from sm.plugins.sources import ClientSource, SourceKind, derive, import_file, name_of
+from sm.repository.models import CodeFolder
+
+#: The ``modelname`` under which a script is served.
+SCRIPT_NAME = "model"
+#: Functions that a script may define.
+FUNCTIONS = {
+    "model_fn",
+    "input_fn",
+    "predict_fn",
+    "output_fn",
+    "transform_fn",
+    "pre_model_fn",
+    "model_warmup_fn",
+}
+#: Used in place of the toolkit if that is not installed.
+STAND_IN = str(Path(__file__).parent / "stand_in")
+
+
+class Scripts(SourceKind):
+    """The program of a code folder, if it is a script; the files beside it are its modules."""
+
+    name = "script"
+    takes_folder = True
+
+    def find(self, code: CodeFolder) -> Iterator[ClientSource]:
+        if has_script(code):
+            modules = frozenset(code.folder.glob("*.py"))
+            yield ClientSource(SCRIPT_NAME, code.file, self.name, code.folder, modules)
+
+    def imports_beside(self, source: ClientSource) -> bool:  # noqa: ARG002  # all do
+        return True
+
+    def client_class(self, source: ClientSource) -> type[Client]:
+        from sm.plugins.toolkit.scripts import ToolkitClient  # the control plane makes no client
+
+        offer_stand_in()
+        return derive(ToolkitClient, module=module_of(source))
+
+    def check(self, source: ClientSource) -> None:
+        from sm.plugins.toolkit.scripts import ScriptFunctions
+
+        ScriptFunctions(importlib.import_module(module_of(source)))
+
+
+class Ported(SourceKind):
+    """Files with the article's class, or with Multi Model Server's ``handle``."""
+
+    name = "ported"
+
+    def find(self, code: CodeFolder) -> Iterator[ClientSource]:
+        from sm.plugins.toolkit import ported
+
+        files = [file for file in code.files() if ported.is_ported(file)]
+        beside = [file for file in files if file.parent == code.folder]
+        imported = frozenset(code.folder / f"{name}.py" for name in ported.imported_by(beside))
+        for file in files:
+            if file not in imported and not (file in beside and has_script(code)):
+                yield ClientSource(name_of(file, code), file, self.name, modules=imported)
+
+    def imports_beside(self, source: ClientSource) -> bool:  # noqa: ARG002  # all do
+        return True
+
+    def client_class(self, source: ClientSource) -> type[Client]:
+        from sm.plugins.toolkit import ported
+
+        offer_stand_in()
+        return ported.adapt(import_file(source))
+
+
+SCRIPTS, PORTED = Scripts(), Ported()
+
+
+def module_of(source: ClientSource) -> str:
+    """Return a script's name to ``import``."""
+    return ".".join(source.file.relative_to(source.home).with_suffix("").parts)
+
+
+def offer_stand_in() -> None:
+    """Let scripts import the toolkit: what is installed goes first."""
+    sys.path[:] = [*(entry for entry in sys.path if entry != STAND_IN), STAND_IN]
+
+
+def has_script(code: CodeFolder) -> bool:
+    """True if the program of a code folder is a script."""
+    return code.file.is_file() and is_script(code.file)
+
+
+def is_script(file: Path) -> bool:
+    """True if a file has functions of the toolkit and no client class.
+
+    A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
+    class or ``handle(data, context)`` a file cannot be a client.
+    """
+    try:
+        module = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        # The import reports the line of the syntax error.
+        return True
+    names = {name for statement in module.body for name in _defined_names(statement)}
+    if names & (FUNCTIONS | {"*"}):
+        return not any(map(_is_client, module.body))
+    return "handle" not in names and not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
+
+
+def _defined_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name for alias in statement.names)
+    elif isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _is_client(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ClassDef) and any(
+        ast.unparse(base).endswith("Client") for base in statement.bases
+    )
