@@ -216,7 +216,7 @@ class ResponseSocket(socket.socket):
             self.sendall(b"")
 
 
-class Connection(NamedTuple):
+class CallerConnection(NamedTuple):
     """The attributes of a connection that gunicorn reads."""
 
     sock: ResponseSocket
@@ -324,13 +324,13 @@ class Worker(DirectWorker):
                         self._start_thread(listener, count)
                     except RuntimeError:  # the system allows no further thread; the others go on
                         count.remove_thread()
-                self._answer(Connection(client, address, server))
+                self._answer(CallerConnection(client, address, server))
             finally:
                 self._serving.discard(thread_id)
             if count.finish_request():
                 return
 
-    def _answer(self, connection: Connection) -> None:
+    def _answer(self, connection: CallerConnection) -> None:
         """Answer one request and close the connection, whatever happens to the request."""
         request = None
         try:

@@ -133,7 +133,7 @@ class Upstream:
     def __init__(self, port: int, timeout: float, calls: Calls, max_body: int = MAX_BODY_BYTES) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
         self._guard, self._calls = calls.guard, calls
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[HttpConnection] = deque()
 
     def send(self, request: Request, invocation: Invocation | None = None) -> Reply:
         """Send a request; return Triton's reply, whatever its status.
@@ -239,7 +239,7 @@ class Upstream:
         while self._idle:
             self._idle.pop().close()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> HttpConnection:
         """Take an idle connection, or open one."""
         while self._idle:
             connection = self._idle.pop()
@@ -247,10 +247,10 @@ class Upstream:
                 return connection
             connection.close()
         with _errors_for_caller(NotReady):
-            return Connection(self._port)
+            return HttpConnection(self._port)
 
 
-class Connection:
+class HttpConnection:
     """A connection that does one exchange at a time."""
 
     def __init__(self, port: int) -> None:

@@ -25,8 +25,8 @@ HEADROOM_FACTOR = 1.25
 
 
 @dataclass(eq=False)
-class Kind:
-    """Requests that probably have outputs of the same sizes.
+class OutputSizes:
+    """Predict the sizes of outputs from those of earlier requests of the same kind.
 
     ``once``: they may not run twice. An output that outgrew its room would need that, so they have no room.
     """
@@ -98,7 +98,7 @@ class Template:
 
     metadata: ModelMetadata
     version: str
-    kind: Kind
+    output_sizes: OutputSizes
     #: Where tensors lie in a region of ``size`` bytes. Those that are not in it are sent as bytes.
     inputs: Mapping[str, Extent]
     outputs: Mapping[str, Extent]
@@ -117,7 +117,7 @@ class Plans:
 
     def __init__(self, has_state: Callable[[str], bool] = lambda _: False) -> None:
         self._has_state = has_state
-        self._kinds: dict[tuple[Hashable, ...], Kind] = {}
+        self._kinds: dict[tuple[Hashable, ...], OutputSizes] = {}
         self._lock = threading.Lock()
 
     def make(
@@ -148,27 +148,27 @@ class Plans:
             arrays[name] = array = np.asarray(value)
             parts += (name, array.dtype, array.shape)
         key = tuple(parts)
-        kind = self._kinds.get(key) or self._add(key, once or self._has_state(metadata.name))
-        template = kind.template
+        sizes = self._kinds.get(key) or self._add(key, once or self._has_state(metadata.name))
+        template = sizes.template
         if template is None or template.metadata is not metadata:
-            with kind.lock:
-                template = kind.template = _template(kind, metadata, version, arrays, requested)
+            with sizes.lock:
+                template = sizes.template = _template(sizes, metadata, version, arrays, requested)
         return InferencePlan(template, arrays, token if metadata.identifies_requests else 0, invocation)
 
     def forget(self, models: Collection[str]) -> None:
         """Drop what was recorded for these models."""
         with self._lock:
-            self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] not in models}
+            self._kinds = {key: sizes for key, sizes in self._kinds.items() if key[0] not in models}
 
-    def _add(self, key: tuple[Hashable, ...], once: bool) -> Kind:
+    def _add(self, key: tuple[Hashable, ...], once: bool) -> OutputSizes:
         with self._lock:
             if len(self._kinds) >= MAX_REQUEST_KINDS:
                 del self._kinds[next(iter(self._kinds))]
-            return self._kinds.setdefault(key, Kind(once))
+            return self._kinds.setdefault(key, OutputSizes(once))
 
 
 def _template(
-    kind: Kind,
+    output_sizes: OutputSizes,
     metadata: ModelMetadata,
     version: str,
     arrays: Mapping[str, Array],
@@ -178,7 +178,7 @@ def _template(
     batch = next((shape[0] for _, _, shape in sorted(inputs) if shape), 1)
     known = {name: size for name, type_, shape in inputs if (size := byte_size(type_, shape))}
     placed, end = _place(known, 0)
-    expected = kind.predict(metadata, batch)
+    expected = output_sizes.predict(metadata, batch)
     room, end = _place({name: size for name, size in expected.items() if name in requested}, end)
     message = pb.ModelInferRequest(model_name=metadata.name, model_version=version)
     for name, tensor_type, shape in inputs:
@@ -189,7 +189,7 @@ def _template(
         message.outputs.add(name=REQUEST_TOKEN)
     types = {name: dtype(type_) for name, type_, _ in inputs if name in placed}
     writes = tuple((name, extent.offset, types[name]) for name, extent in placed.items())
-    return Template(metadata, version, kind, placed, room, end, writes, message)
+    return Template(metadata, version, output_sizes, placed, room, end, writes, message)
 
 
 class InferencePlan:
@@ -234,8 +234,8 @@ class InferencePlan:
         return [output.name for output in self._template.message.outputs if output.name != REQUEST_TOKEN]
 
     @property
-    def kind(self) -> Kind:
-        return self._template.kind
+    def output_sizes(self) -> OutputSizes:
+        return self._template.output_sizes
 
     def write(self, memory: Memory) -> None:
         """Copy the inputs into the region."""

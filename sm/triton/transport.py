@@ -260,7 +260,7 @@ class Transport:
                 self._pool.retire(lease)
             if not failure.overflowed:
                 raise
-            plan.kind.record_overflow()
+            plan.output_sizes.record_overflow()
             return None
         except BaseException:
             # Triton may still write to the region.
@@ -280,7 +280,7 @@ class Transport:
     def _record_sizes(self, plan: InferencePlan, response: Any) -> None:
         """Record the sizes of outputs that had no room in the region, because they were unknown."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
-            plan.kind.learn(sizes_of(response))
+            plan.output_sizes.learn(sizes_of(response))
 
     def _fetch_metadata(self, model: str, version: str) -> ModelMetadata:
         try:

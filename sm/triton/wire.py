@@ -187,7 +187,7 @@ def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
 PREFACE = preface()
 
 
-class Connection:
+class GrpcConnection:
     """A connection to a server on loopback, for one thread at a time. Close it after an exception.
 
     Args:
@@ -451,12 +451,12 @@ class ConnectionPool:
     def __init__(self, port: int) -> None:
         self._port = port
         #: The last used is taken first, because its memory is still cached.
-        self._idle: list[Connection] = []
+        self._idle: list[GrpcConnection] = []
         #: Gives back a connection whose answer was read.
         self.release = self._idle.append
         self._is_closed = False
 
-    def acquire(self, seconds: float) -> Connection:
+    def acquire(self, seconds: float) -> GrpcConnection:
         """Take a connection, or make one within ``seconds``. Raises :class:`Failed` if that is impossible."""
         while True:
             try:
@@ -464,7 +464,7 @@ class ConnectionPool:
             except IndexError:
                 if self._is_closed:
                     raise Failed(Unavailable, ENDING, finished=True) from None
-                return Connection(self._port, seconds)
+                return GrpcConnection(self._port, seconds)
             if connection.is_ready():
                 return connection
             connection.close()

@@ -358,8 +358,8 @@ def presented_key(head: bytes) -> bytes | None:
     return token.strip() if scheme.lower() == b"bearer" else None
 
 
-class Connection(asyncio.Protocol):
-    """A connection of nginx's workers, which keep it open."""
+class NginxConnection(asyncio.Protocol):
+    """Answers one connection of nginx's workers, which keep it open."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._answer, self._received = answer, b""
@@ -387,7 +387,7 @@ async def serve() -> None:
     limits = RateLimits(settings.rate_limit, time.monotonic)
     store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
     await asyncio.get_running_loop().create_unix_server(
-        lambda: Connection(partial(answer, store, limits)), str(box.keys_socket), backlog=BACKLOG
+        lambda: NginxConnection(partial(answer, store, limits)), str(box.keys_socket), backlog=BACKLOG
     )
     while True:
         store.look()  # a change takes effect at the second look that sees it

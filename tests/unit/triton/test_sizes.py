@@ -9,21 +9,21 @@ import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.invocation import Invocation
-from sm.triton.inference_plan import MAX_OVERFLOWS, InferencePlan, Kind, Plans
+from sm.triton.inference_plan import MAX_OVERFLOWS, InferencePlan, OutputSizes, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
 
 
 def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
-    kind = Kind()
+    sizes = OutputSizes()
     for _ in range(MAX_OVERFLOWS - 1):
-        kind.record_overflow()
-        assert kind.predict(OPEN_OUTPUT, 1) == {}
-        kind.learn({"y": 100})
-        assert kind.predict(OPEN_OUTPUT, 1)["y"] > 100
-    kind.record_overflow()
-    kind.learn({"y": 100})
-    assert kind.predict(OPEN_OUTPUT, 1) == {}
+        sizes.record_overflow()
+        assert sizes.predict(OPEN_OUTPUT, 1) == {}
+        sizes.learn({"y": 100})
+        assert sizes.predict(OPEN_OUTPUT, 1)["y"] > 100
+    sizes.record_overflow()
+    sizes.learn({"y": 100})
+    assert sizes.predict(OPEN_OUTPUT, 1) == {}
 
 
 @pytest.mark.parametrize("reason", ["the client", "the model"])
@@ -38,7 +38,7 @@ def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) 
 
     first = plan(request)
     assert not first.outputs
-    first.kind.learn({"y": 100})
+    first.output_sizes.learn({"y": 100})
     assert not plan(request).outputs
     if reason == "the client":
         assert plan(None).outputs
