@@ -80,20 +80,20 @@ class Suspicion(NamedTuple):
     triton_crashes: int
 
 
-class Patience:
-    """Counts the seconds in which calls of one request wait. Calls that wait side by side count once."""
+class WaitingTime:
+    """Counts the seconds in which calls of one invocation wait. Calls that wait side by side count once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting, self._since, self._spent = 0, 0.0, 0.0
 
     @classmethod
-    def of(cls, request: Invocation) -> Patience:
-        """Return the one of a request."""
-        with _PATIENCE_LOCK:
-            if request.patience is None:
-                request.patience = cls()
-            return request.patience
+    def of(cls, invocation: Invocation) -> WaitingTime:
+        """Return the waiting time of an invocation."""
+        with _WAITING_TIME_LOCK:
+            if invocation.waiting_time is None:
+                invocation.waiting_time = cls()
+            return invocation.waiting_time
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -116,7 +116,7 @@ class Patience:
             return self._spent + (time.monotonic() - self._since if self._waiting else 0.0)
 
 
-_PATIENCE_LOCK = threading.Lock()
+_WAITING_TIME_LOCK = threading.Lock()
 
 
 class Ticket(NamedTuple):
@@ -137,7 +137,7 @@ class Invocation:
         at: The deadline, in seconds of the monotonic clock.
         is_disconnected: Returns True if the caller closed the connection.
         request_id: The invocation's id, which Triton gets too.
-        share: The model whose share of the threads and of the decode budget it uses.
+        slot_model: The model whose slots and decode budget it uses.
         listener: Hears its parts begin and end; None if nobody listens.
     """
 
@@ -153,15 +153,15 @@ class Invocation:
         "latest",
         "listener",
         "note",
-        "patience",
         "repeatable",
         "repeats",
         "request_id",
         "session",
-        "share",
+        "slot_model",
         "stages",
         "suspicion",
         "tickets",
+        "waiting_time",
     )
 
     def __init__(
@@ -169,14 +169,14 @@ class Invocation:
         at: float,
         is_disconnected: Callable[[], bool] = lambda: False,
         request_id: str = "",
-        share: str = "",
+        slot_model: str = "",
         listener: Listener | None = None,
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
         #: What :meth:`extend` may not pass.
         self.latest = math.inf
         self.began = time.monotonic()
-        self.request_id, self.share = request_id, share
+        self.request_id, self.slot_model = request_id, slot_model
         #: The calls to Triton whose answers the invocation used, unless they said whose they are.
         self.tickets: set[Ticket] = set()
         #: Seconds of each stage so far, of all records together.
@@ -188,7 +188,7 @@ class Invocation:
         #: The note that it runs, if it may run only once.
         self.note: Path | None = None
         #: How long its calls have waited; None if none did.
-        self.patience: Patience | None = None
+        self.waiting_time: WaitingTime | None = None
         #: True if its calls have several records together, so that a process that dies accuses them all.
         self.is_batch = False
         #: Set when that happens. The calls of one of the records are then sent alone.
@@ -241,8 +241,8 @@ begin, end = _current.set, _current.reset
 
 def check() -> None:
     """Raise if the time of the current request is over or its caller is gone."""
-    if (request := current()) is not None:
-        request.check()
+    if (invocation := current()) is not None:
+        invocation.check()
 
 
 def wait(
@@ -336,7 +336,7 @@ def span(
         is_call: True for a call to a server.
         nests: False for a generator, whose caller works between its values.
     """
-    request = current()
-    if request is None or request.listener is None:
+    invocation = current()
+    if invocation is None or invocation.listener is None:
         return _SILENT
-    return request.listener.span(name, attributes, is_call, nests)
+    return invocation.listener.span(name, attributes, is_call, nests)

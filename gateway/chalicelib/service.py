@@ -212,4 +212,4 @@ def _limit_deadline(seconds: float) -> contextlib.AbstractContextManager[Invocat
     limit, at = current(), time.monotonic() + seconds
     if limit is None:
         return running(Invocation(at))
-    return running(Invocation(min(at, limit.at), limit.is_disconnected, limit.request_id, limit.share))
+    return running(Invocation(min(at, limit.at), limit.is_disconnected, limit.request_id, limit.slot_model))

@@ -46,10 +46,20 @@ COMMON = (NotReady, DeadlinePassed, CallerGone, WrongCount)
 class _Record:
     """A record that waits for its batch, and then for its answer."""
 
-    __slots__ = ("answer", "answered", "context", "is_gone", "length", "limit", "payload", "since", "size")
+    __slots__ = (
+        "answer",
+        "answered",
+        "context",
+        "invocation",
+        "is_gone",
+        "length",
+        "payload",
+        "since",
+        "size",
+    )
 
-    def __init__(self, payload: Payload, limit: Invocation) -> None:
-        self.payload, self.limit, self.length = payload, limit, payload._length
+    def __init__(self, payload: Payload, invocation: Invocation) -> None:
+        self.payload, self.invocation, self.length = payload, invocation, payload._length
         #: The context of the caller's thread.
         self.context = contextvars.copy_context()
         self.since = time.monotonic()
@@ -65,7 +75,7 @@ class _Record:
     def wait(self) -> object:
         """Return the result or the exception; raise if the invocation ends before."""
         try:
-            wait(partial(self.answered.acquire, True), self.limit)
+            wait(partial(self.answered.acquire, True), self.invocation)
         except BaseException:
             self.is_gone = True
             raise
@@ -119,10 +129,10 @@ class Batches:
             batch.describe({"trireme.batch.size": max(record.size for record in records)})
         return answers
 
-    def _put(self, payloads: Sequence[Payload], limit: Invocation) -> list[_Record]:
+    def _put(self, payloads: Sequence[Payload], invocation: Invocation) -> list[_Record]:
         """Queue records; the caller holds the lock."""
-        records = [_Record(payload, limit) for payload in payloads]
-        self._waiting.setdefault(limit, deque()).extend(records)
+        records = [_Record(payload, invocation) for payload in payloads]
+        self._waiting.setdefault(invocation, deque()).extend(records)
         self._count += len(records)
         is_full = self._count >= self.max_batch
         # A short record waits for no long ones, which may take a hundred times as long.
@@ -150,7 +160,7 @@ class Batches:
             started, longest = time.monotonic(), max(record.length for record in records)
             for record in records:
                 record.size = len(records)
-                stages, seconds = record.limit.stages, started - record.since
+                stages, seconds = record.invocation.stages, started - record.since
                 stages[GATHER] = stages.get(GATHER, 0.0) + seconds
                 metrics.duration(self._client.name, GATHER, 200).observe(seconds)
             try:
@@ -171,14 +181,14 @@ class Batches:
             found = True
             while found and len(records) < self.max_batch:
                 found = False
-                for limit, queue in list(self._waiting.items()):
+                for invocation, queue in list(self._waiting.items()):
                     if len(records) == self.max_batch or not self._may_join(queue[0], records):
                         continue
                     found, record = True, queue.popleft()
                     self._count -= 1
-                    del self._waiting[limit]
+                    del self._waiting[invocation]
                     if queue:
-                        self._waiting[limit] = queue  # behind the others
+                        self._waiting[invocation] = queue  # behind the others
                     if not record.is_gone:
                         records.append(record)
             if records:
@@ -203,14 +213,14 @@ class Batches:
             record = records[0]
             _settle(record, record.context.run(self._answer_alone, record.payload))
             return
-        limit = self._limit_of(records)
-        limit.is_batch = True
+        invocation = self._invocation_of(records)
+        invocation.is_batch = True
         try:
-            answers = self._run(records, limit, self._call)
+            answers = self._run(records, invocation, self._call)
         except BaseException as error:  # a client may call sys.exit()
-            if limit.suspicion is not None:
+            if invocation.suspicion is not None:
                 for record in records:
-                    _settle(record, self._answer_suspect(record, limit.suspicion))
+                    _settle(record, self._answer_suspect(record, invocation.suspicion))
                 return
             if isinstance(error, COMMON) or not self._client.repeatable:
                 answers = [error] * len(records)
@@ -231,44 +241,44 @@ class Batches:
 
     def _answer_suspect(self, record: _Record, suspicion: Suspicion) -> object:
         """Answer a record that had company when a process died."""
-        limit = self._limit_of([record])
-        limit.suspicion, limit.session = suspicion, record.limit.session
-        return self._run([record], limit, lambda payloads: self._answer_alone(payloads[0]))
+        invocation = self._invocation_of([record])
+        invocation.suspicion, invocation.session = suspicion, record.invocation.session
+        return self._run([record], invocation, lambda payloads: self._answer_alone(payloads[0]))
 
-    def _limit_of(self, records: Sequence[_Record]) -> Invocation:
-        """Return the deadline of one call for all records, which may take as long as the last of them."""
-        limits = {record.limit for record in records}
+    def _invocation_of(self, records: Sequence[_Record]) -> Invocation:
+        """Return the invocation of one call for all records, which may take as long as the last of them."""
+        invocations = {record.invocation for record in records}
         lead = _lead(records)
-        limit = Invocation(
-            max(each.at for each in limits),
-            lambda: all(each.is_disconnected() for each in limits),
-            lead.limit.request_id,
-            lead.limit.share,
-            lead.limit.listener,
+        invocation = Invocation(
+            max(each.at for each in invocations),
+            lambda: all(each.is_disconnected() for each in invocations),
+            lead.invocation.request_id,
+            lead.invocation.slot_model,
+            lead.invocation.listener,
         )
-        limit.repeatable = self._client.repeatable
+        invocation.repeatable = self._client.repeatable
         # They all use this client, which is made for one version of each model.
-        limit.holds = lead.limit.holds
-        limit.patience = lead.limit.patience
-        return limit
+        invocation.holds = lead.invocation.holds
+        invocation.waiting_time = lead.invocation.waiting_time
+        return invocation
 
     def _run(
-        self, records: Sequence[_Record], limit: Invocation, work: Callable[[Sequence[Payload]], Answers]
+        self, records: Sequence[_Record], invocation: Invocation, work: Callable[[Sequence[Payload]], Answers]
     ) -> Answers:
         """Do the work under a deadline, and tell each request what happened."""
 
         def run() -> Answers:
-            with running(limit):
+            with running(invocation):
                 return work([record.payload for record in records])
 
         try:
             return _lead(records).context.run(run)
         finally:
-            for each in {record.limit for record in records}:
-                each.tickets |= limit.tickets
-                each.repeats += limit.repeats
-                each.patience = each.patience or limit.patience
-                for stage, seconds in limit.stages.items():
+            for each in {record.invocation for record in records}:
+                each.tickets |= invocation.tickets
+                each.repeats += invocation.repeats
+                each.waiting_time = each.waiting_time or invocation.waiting_time
+                for stage, seconds in invocation.stages.items():
                     each.stages[stage] = each.stages.get(stage, 0.0) + seconds
 
     def _call(self, payloads: Sequence[Payload]) -> list[object]:
@@ -294,7 +304,7 @@ def _fit(short: int, long: int) -> bool:
 
 def _lead(records: Sequence[_Record]) -> _Record:
     """Return the record whose trace has the call. The others have a span of the batch."""
-    return next((record for record in records if record.limit.listener is not None), records[0])
+    return next((record for record in records if record.invocation.listener is not None), records[0])
 
 
 def _settle(record: _Record, answer: object) -> None:

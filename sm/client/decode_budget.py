@@ -215,8 +215,8 @@ class Room:
 
 
 def _current_model() -> str:
-    invocation_deadline = current()
-    return invocation_deadline.share if invocation_deadline is not None else ""
+    invocation = current()
+    return invocation.slot_model if invocation is not None else ""
 
 
 #: The budget of this process. A worker sets its limit; a developer's tool has none.

@@ -197,15 +197,15 @@ def variant(model: str, name: str, status: int) -> Histogram:
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 
-    __slots__ = ("_client", "_name", "_request", "_span", "_started")
+    __slots__ = ("_client", "_invocation", "_name", "_span", "_started")
 
     def __init__(self, client: str, name: str) -> None:
         self._client, self._name = client, name
 
     def __enter__(self) -> None:
-        self._request = request = current()
+        self._invocation = invocation = current()
         self._span = None
-        if request is not None and request.listener is not None:
+        if invocation is not None and invocation.listener is not None:
             self._span = span(self._name)
             self._span.__enter__()
         self._started = perf_counter()
@@ -214,10 +214,10 @@ class stage:  # noqa: N801 - used as a function is
         seconds = perf_counter() - self._started
         status = 200 if error is None else as_trireme_error(error).status
         duration(self._client, self._name, status).observe(seconds)
-        request = self._request
-        if request is not None:
+        invocation = self._invocation
+        if invocation is not None:
             # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
-            stages = request.stages
+            stages = invocation.stages
             stages[self._name] = stages.get(self._name, 0.0) + seconds
         if self._span is not None:
             self._span.__exit__(kind, error, trace)

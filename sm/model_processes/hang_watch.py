@@ -81,9 +81,9 @@ class HangWatch:
         #: Judges the doubts while there are any.
         self._poll: Poll | None = None
 
-    def add(self, ticket: Ticket, model: str, deadline: Invocation, streamed: bool) -> None:
+    def add(self, ticket: Ticket, model: str, invocation: Invocation, streamed: bool) -> None:
         """Watch a model of which a request was given up while Triton ran it."""
-        began, at = (time.time() - (time.monotonic() - each) for each in (deadline.began, deadline.at))
+        began, at = (time.time() - (time.monotonic() - each) for each in (invocation.began, invocation.at))
         left, pid = time.time(), triton_pid(self._box)
         reach, numbers = self._models.of(model), dict(ticket.generations)
         suspects = tuple((part, numbers[part]) for part in reach.parts if part in numbers)
@@ -92,7 +92,7 @@ class HangWatch:
         if not suspects or pid is None or (left - began < MIN_AGE_S and not streamed):
             return
         due = at + GRACE_S if not streamed or left >= at else float("inf")
-        doubt = Doubt(model, suspects, deadline.request_id, began, began, due, left, pid, None)
+        doubt = Doubt(model, suspects, invocation.request_id, began, began, due, left, pid, None)
         with self._lock:
             known = self._doubts.get((model, streamed))
             if known and (known.suspects, known.triton) == (suspects, pid):

@@ -41,8 +41,8 @@ class Canary:
         ).digest()
         return int.from_bytes(digest, "big") % 100 < self.percent
 
-    def is_for(self, request: Invocation) -> bool:
+    def is_for(self, invocation: Invocation) -> bool:
         """True if the new version gets this request: the same for all of one id, or of one session."""
-        if request.session is None:
-            return self.takes(request.request_id)
-        return request.session.opened >= self.since and self.takes(request.session.id)
+        if invocation.session is None:
+            return self.takes(invocation.request_id)
+        return invocation.session.opened >= self.since and self.takes(invocation.session.id)

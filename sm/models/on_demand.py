@@ -309,22 +309,22 @@ class Demand:
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        request = invocation or Invocation(time.monotonic() + MARGIN_S)
+        invocation = invocation or Invocation(time.monotonic() + MARGIN_S)
         with span("load") as load:
-            with request.waiting_for(UNKNOWN):
+            with invocation.waiting_for(UNKNOWN):
                 answer = self._ask(name, load.headers)
             # Only now its name is known to be one of the repository's, and no caller's invention.
             if answer[0] == UnknownModel.status:
                 return False
-            with request.waiting_for(name), contextlib.suppress(UnknownModel):
-                self._wait(name, load.headers, request, answer)
+            with invocation.waiting_for(name), contextlib.suppress(UnknownModel):
+                self._wait(name, load.headers, invocation, answer)
                 return True
         return False
 
     def _wait(
-        self, name: str, headers: Mapping[str, str], request: Invocation, answer: tuple[int, str]
+        self, name: str, headers: Mapping[str, str], invocation: Invocation, answer: tuple[int, str]
     ) -> None:
-        end, asked = request.at - MARGIN_S, time.monotonic()
+        end, asked = invocation.at - MARGIN_S, time.monotonic()
 
         def judge() -> None:
             status, sentence = answer
@@ -346,7 +346,7 @@ class Demand:
                 judge()
 
         judge()
-        wait(partial(poll_until, lambda: name in self._records.read().serving), request, check)
+        wait(partial(poll_until, lambda: name in self._records.read().serving), invocation, check)
 
     def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""

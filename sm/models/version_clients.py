@@ -112,17 +112,17 @@ class VersionLoader(FoundLoader):
 def prepare(models: Models, loader: VersionLoader, record: LoadRecord) -> None:
     """Make the clients of a new version, and compare their golden answers. Raises why it cannot serve."""
     for row in loader.rows_of(record):
-        request = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)
-        request.holds = {record.model: Hold(record, lambda: None)}
+        invocation = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)
+        invocation.holds = {record.model: Hold(record, lambda: None)}
         try:
-            with running(request):
-                served = models.serve(row, request)
+            with running(invocation):
+                served = models.serve(row, invocation)
                 if served is None or served.client is None:
                     raise CommandError(f"a model that {row.served.name!r} needs was unloaded")
                 check_golden(served.client)
         finally:
             # The client may have used other models too.
-            for hold in request.holds.values():
+            for hold in invocation.holds.values():
                 hold.give_back()
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 
 from sm.errors import StreamStalled
-from sm.triton.read_ahead import PATIENCE
+from sm.triton.read_ahead import STREAM_BACKLOG
 
-#: Bytes a second that a caller must take while it holds the stream up, after the patience: 128 kbit/s.
+#: Bytes a second that a caller must take who has held the stream up for as long as it may: 128 kbit/s.
 MIN_RATE = 2**14
 
 
@@ -70,13 +70,13 @@ def _within(
                     yield chunk
                 except GeneratorExit:
                     # nginx may have closed the connection a moment before, for the same reason.
-                    if time.monotonic() - handed < PATIENCE.seconds / 2:
+                    if time.monotonic() - handed < STREAM_BACKLOG.seconds / 2:
                         raise
                     raise StreamStalled("the caller took nothing, so the stream was ended") from None
                 sent(chunk)
                 taken += len(chunk)
                 held_up += time.monotonic() - handed
-                if held_up > PATIENCE.seconds + taken / MIN_RATE:
+                if held_up > STREAM_BACKLOG.seconds + taken / MIN_RATE:
                     raise StreamStalled("the caller takes the stream too slowly, so it was ended")
         finally:
             finish(chunks)

@@ -21,15 +21,15 @@ class OnceNotes:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begin(self, request: Invocation) -> None:
-        """Note that ``request`` begins; :meth:`end` removes the note. Without nginx there is none.
+    def begin(self, invocation: Invocation) -> None:
+        """Note that an invocation begins; :meth:`end` removes the note. Without nginx there is none.
 
         Raises:
             Interrupted: Another worker died while it ran this request.
         """
-        if not request.arrival or request.note is not None:
+        if not invocation.arrival or invocation.note is not None:
             return
-        name = hashlib.sha256(f"{request.arrival} {request.request_id}".encode()).hexdigest()
+        name = hashlib.sha256(f"{invocation.arrival} {invocation.request_id}".encode()).hexdigest()
         note = self._folder / name
         self._folder.mkdir(exist_ok=True)
         try:
@@ -41,13 +41,13 @@ class OnceNotes:
                     "the worker that ran this request died, and its client may not run it twice"
                 ) from None
             return  # another request of the same moment and id
-        request.note = note
+        invocation.note = note
 
     @staticmethod
-    def end(request: Invocation) -> None:
-        """Remove the request's note."""
-        if request.note is not None:
-            request.note.unlink(missing_ok=True)
+    def end(invocation: Invocation) -> None:
+        """Remove the note of an invocation."""
+        if invocation.note is not None:
+            invocation.note.unlink(missing_ok=True)
 
 
 def _is_alive(note: Path) -> bool:

@@ -100,7 +100,7 @@ class Pipeline:
                         )
                     self._take_model(invocation, request)
                     invocation.check()
-                    invocation.slot.enter(invocation.share, invocation)  # admit
+                    invocation.slot.enter(invocation.slot_model, invocation)  # admit
                     answer = self._run_confirmed(invocation, request)
                     if self.capture is not None:
                         client = request.client if isinstance(request, DispatchRequest) else None
@@ -124,23 +124,23 @@ class Pipeline:
         """Reserve the memory of a large body's parsed form."""
         size = estimate_parsed_bytes(message)
         model = self.classifier.peek_model(message) if size else ""
-        share = model if self.models.known(model) else UNKNOWN
-        return DECODED.reserve(size, share) if size else NOTHING
+        slot_model = model if self.models.known(model) else UNKNOWN
+        return DECODED.reserve(size, slot_model) if size else NOTHING
 
     def _take_model(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
         """Note whose slot and memory the request uses, and under which model it is counted."""
         if isinstance(request, LinesRequest):
             model = self.classifier.peek_model(request.message)
-            invocation.share = model if model and self.models.use_model(model, invocation) else UNKNOWN
+            invocation.slot_model = model if model and self.models.use_model(model, invocation) else UNKNOWN
             return
         if isinstance(request, DispatchRequest):
             if request.many:
                 invocation.records = len(request.records)
         elif self.models.use_model(request.model, invocation) is None:
             # Any other name must not become a label of the metrics.
-            invocation.share = UNKNOWN
+            invocation.slot_model = UNKNOWN
             return
-        invocation.share = invocation.model = request.model
+        invocation.slot_model = invocation.model = request.model
         invocation.version = request.version
         if request.streamed:
             invocation.extend(self.extra_stream_seconds)

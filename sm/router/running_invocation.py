@@ -150,7 +150,7 @@ class RunningInvocation(Invocation):
 
     def waiting_for(self, model: str) -> AbstractContextManager[object]:
         # Once it is admitted it has its slot, and its lines share that.
-        return super().waiting_for(model) if self.share else self.slot.waiting(model, self)
+        return super().waiting_for(model) if self.slot_model else self.slot.waiting(model, self)
 
     def __enter__(self) -> RunningInvocation:
         if not self._entered:

@@ -53,7 +53,7 @@ from sm.server.thread_worker import HEARTBEAT_INTERVAL_S
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.calls import Calls
-from sm.triton.read_ahead import PATIENCE
+from sm.triton.read_ahead import STREAM_BACKLOG
 from sm.triton.shared_memory_cleanup import remove_worker_files
 from sm.triton.transport import Transport
 
@@ -182,7 +182,7 @@ class DataPlane(Plane):
         # As many as may serve one model. More would get connections that other workers could answer sooner.
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
-        worker.send_timeout_s = PATIENCE.seconds = self.settings.stream_stall
+        worker.send_timeout_s = STREAM_BACKLOG.seconds = self.settings.stream_stall
         reserve(self.box.metrics_folder, worker.pid)
         with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
             claim_unready_file(self.box, worker.pid)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
-from sm.invocation import Invocation, Patience, Ticket, wait
+from sm.invocation import Invocation, Ticket, WaitingTime, wait
 from sm.metrics import REPEATS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STOPPED, TRITON_ITSELF, now, slot
@@ -149,10 +149,10 @@ class Calls:
             if failures.suspect is not None and invocation.is_batch:
                 invocation.suspicion = failures.suspicion
                 raise ModelCrashed("a process died while it had several records; each is sent alone")
-            patience = Patience.of(invocation)
+            waiting_time = WaitingTime.of(invocation)
             with self._turn(failures.suspect) as take_turn:
-                with patience.waiting():
-                    ticket = self._wait(model, failures, invocation, take_turn, patience)
+                with waiting_time.waiting():
+                    ticket = self._wait(model, failures, invocation, take_turn, waiting_time)
                 if failures.triton_crashed():
                     continue  # perhaps alone
                 if isinstance(failures.last, Interrupted):
@@ -169,7 +169,7 @@ class Calls:
         failures: Failures,
         invocation: Invocation,
         take_turn: Callable[[], bool],
-        patience: Patience,
+        waiting_time: WaitingTime,
     ) -> Ticket:
         """Wait until a call of the model may be sent."""
         began, sentence = time.monotonic(), failures.last.sentence
@@ -177,7 +177,7 @@ class Calls:
         def check() -> None:
             if self._shared.triton == STOPPED:
                 raise Unavailable(f"the box is stopping: {sentence}")
-            if patience.spent() > self._seconds:
+            if waiting_time.spent() > self._seconds:
                 raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
 
         def admit() -> Ticket | None:

@@ -158,14 +158,14 @@ class Upstream:
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}
             request = replace(request, headers={**headers, **call.headers})
-            deadline = invocation or Invocation(time.monotonic() + self._timeout)
-            deadline.check()
+            invocation = invocation or Invocation(time.monotonic() + self._timeout)
+            invocation.check()
             check_headers(request.headers)
             path = request.target.partition("?")[0]
             text = check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
             if request.method == "POST" and model and (types := self._calls.sequence_id_types(model)):
                 check_sequence_id(text, types)
-            send = partial(self._send, request, model, deadline)
+            send = partial(self._send, request, model, invocation)
             if request.method == "POST" and model:
                 reply = self._calls.run(model, send, invocation)
             else:
@@ -175,24 +175,24 @@ class Upstream:
                 call.fail(str(reply.status))
             return reply
 
-    def _send(self, request: Request, model: str, deadline: Invocation, ticket: Ticket) -> Reply:
+    def _send(self, request: Request, model: str, invocation: Invocation, ticket: Ticket) -> Reply:
         began = time.monotonic()
         connection = self._connection()
-        connection.check = partial(self._calls.check, ticket, deadline)
+        connection.check = partial(self._calls.check, ticket, invocation)
         try:
             with _errors_for_caller(Interrupted):
-                reply = connection.exchange(request, deadline)
+                reply = connection.exchange(request, invocation)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
                     # Triton ends no stream whose model's process is gone.
                     check = partial(self._guard.confirm_delivery, (ticket,))
-                    parts = connection.stream_body(deadline, check)
-                    return replace(reply, body=self._confirm_parts(parts, model, ticket, began, deadline))
-                body = b"".join(connection.body_chunks(deadline))
+                    parts = connection.stream_body(invocation, check)
+                    return replace(reply, body=self._confirm_parts(parts, model, ticket, began, invocation))
+                body = b"".join(connection.body_chunks(invocation))
                 complete = replace(reply, body=body)
         except BaseException as error:
             connection.close()
             gave_up = isinstance(error, DeadlinePassed | CallerGone)
-            self._guard.report_abandoned(ticket, model if gave_up else "", deadline)
+            self._guard.report_abandoned(ticket, model if gave_up else "", invocation)
             raise
         if connection.prepare_next():
             self._idle.append(connection)
@@ -214,17 +214,17 @@ class Upstream:
         model: str,
         ticket: Ticket,
         began: float,
-        deadline: Invocation,
+        invocation: Invocation,
     ) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         try:
             for piece in parts:
-                deadline.check()
+                invocation.check()
                 self._confirm(_failure(200, piece, model, began), ticket)
                 self._guard.note_part(model)
                 yield piece
         except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
-            self._guard.report_abandoned(ticket, model, deadline, streamed=True)
+            self._guard.report_abandoned(ticket, model, invocation, streamed=True)
             raise
         finally:
             parts.close()
@@ -268,19 +268,19 @@ class HttpConnection:
         """True if the other side has not closed the connection; then an idle one has nothing to read."""
         return not self._poll.poll(0)
 
-    def exchange(self, request: Request, deadline: Invocation) -> Reply:
+    def exchange(self, request: Request, invocation: Invocation) -> Reply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
         headers = {**request.headers, "host": LOOPBACK, "content-length": str(len(request.body))}
-        self._socket.settimeout(max(0.001, deadline.remaining()))
+        self._socket.settimeout(max(0.001, invocation.remaining()))
         # WSGI keeps each byte of a header in one character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         head = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=encoded)
         for piece in (head, h11.Data(data=request.body), h11.EndOfMessage()):
             for data in self._protocol.send_with_data_passthrough(piece) or ():
                 self._socket.sendall(data)
-        event = self._next(deadline)
+        event = self._next(invocation)
         while isinstance(event, h11.InformationalResponse):
-            event = self._next(deadline)
+            event = self._next(invocation)
         assert isinstance(event, h11.Response)
         self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
         fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
@@ -288,16 +288,16 @@ class HttpConnection:
             event.status_code, {name: value for name, value in fields if name not in HOP_BY_HOP}, b""
         )
 
-    def body_chunks(self, deadline: Invocation) -> Iterator[bytes]:
+    def body_chunks(self, invocation: Invocation) -> Iterator[bytes]:
         """Yield the body in chunks as they arrive."""
-        while isinstance(event := self._next(deadline), h11.Data):
+        while isinstance(event := self._next(invocation), h11.Data):
             yield bytes(event.data)
 
-    def stream_body(self, deadline: Invocation, check: Callable[[], None]) -> Generator[bytes, None, None]:
+    def stream_body(self, invocation: Invocation, check: Callable[[], None]) -> Generator[bytes, None, None]:
         """Yield the body in chunks, and close the connection at the end. ``check`` may end a wait."""
         try:
             with _errors_for_caller(Interrupted):
-                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, deadline, check)
+                yield from read_ahead(self.body_chunks(invocation), len, self.interrupt, invocation, check)
         finally:
             self.close()
 
@@ -321,10 +321,10 @@ class HttpConnection:
     def close(self) -> None:
         self._socket.close()
 
-    def _next(self, deadline: Invocation) -> h11.Event:
+    def _next(self, invocation: Invocation) -> h11.Event:
         event = self._protocol.next_event()
         while event is h11.NEED_DATA:
-            wait(self._has_news, deadline, self.check)
+            wait(self._has_news, invocation, self.check)
             self._protocol.receive_data(self._socket.recv(READ_BYTES))
             event = self._protocol.next_event()
         if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):

@@ -24,8 +24,8 @@ PART_OVERHEAD_BYTES = 2**11
 Part = TypeVar("Part")
 
 
-class Patience:
-    """How long callers of streams may take nothing, and how far behind their streams are.
+class StreamBacklog:
+    """Counts how far the callers of all streams are behind, and limits how long one may take nothing.
 
     Args:
         seconds: The limit. A worker sets it.
@@ -42,7 +42,7 @@ class Patience:
             self.streams += streams
 
 
-PATIENCE = Patience(20.0)
+STREAM_BACKLOG = StreamBacklog(20.0)
 
 
 class _Buffer(Generic[Part]):
@@ -57,7 +57,7 @@ class _Buffer(Generic[Part]):
         self._behind_since = 0.0
         self._error: BaseException | None = None
         self._ended = False
-        PATIENCE.add(0, streams=1)
+        STREAM_BACKLOG.add(0, streams=1)
 
     def fill(self, source: Iterable[Part], cancel: Callable[[], object]) -> None:
         """Read ``source``, in a thread of its own; ``cancel`` it if the caller is too far behind."""
@@ -91,7 +91,7 @@ class _Buffer(Generic[Part]):
         with self._changed:
             self._ended = True
             self._drop()
-        PATIENCE.add(0, streams=-1)
+        STREAM_BACKLOG.add(0, streams=-1)
 
     def _put(self, part: Part) -> bool:
         """Add a part; False if no more is wanted."""
@@ -111,13 +111,13 @@ class _Buffer(Generic[Part]):
 
     def _is_too_far_behind(self) -> bool:
         # A caller that takes every part at once never has two of them to take, however large they are.
-        if PATIENCE.buffered_bytes > TOTAL_BYTES and len(self._parts) > 1:
-            return self._bytes > min(STREAM_BYTES, TOTAL_BYTES // PATIENCE.streams)
-        return bool(self._behind_since) and time.monotonic() - self._behind_since > PATIENCE.seconds
+        if STREAM_BACKLOG.buffered_bytes > TOTAL_BYTES and len(self._parts) > 1:
+            return self._bytes > min(STREAM_BYTES, TOTAL_BYTES // STREAM_BACKLOG.streams)
+        return bool(self._behind_since) and time.monotonic() - self._behind_since > STREAM_BACKLOG.seconds
 
     def _count(self, size: int) -> None:
         self._bytes += size
-        PATIENCE.add(size)
+        STREAM_BACKLOG.add(size)
         if self._bytes <= STREAM_BYTES:
             self._behind_since = 0.0
         else:

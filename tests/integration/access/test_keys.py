@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sm.server.access import keys
 from sm.server.access.keys import (
     ApiKey,
-    Connection,
     KeyFileError,
     KeyRing,
+    NginxConnection,
     RateLimits,
     RepeatedKeyError,
     TokenBucket,
@@ -117,7 +117,7 @@ def test_the_checker_reads_split_and_repeated_requests_on_one_connection(tmp_pat
     async def talk() -> None:
         path = str(tmp_path / "s")
         server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Connection(lambda head: b"<%s>" % head), path
+            lambda: NginxConnection(lambda head: b"<%s>" % head), path
         )
         async with server:
             reader, writer = await asyncio.open_unix_connection(path)

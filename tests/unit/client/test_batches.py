@@ -37,7 +37,7 @@ class Shouter(Client):
         self.released = threading.Event()
         self.alone: list[str] = []
         self.together: list[list[str]] = []
-        self.limits: list[Any] = []
+        self.invocations: list[Any] = []
         self.suspicions: list[Suspicion | None] = []
 
     def has_batches(self, number: int) -> bool:
@@ -45,8 +45,8 @@ class Shouter(Client):
 
     def inference(self, payload: TextPayload) -> object:
         self.alone.append(payload.text)
-        if limit := current():
-            self.suspicions.append(limit.suspicion)
+        if invocation := current():
+            self.suspicions.append(invocation.suspicion)
         if payload.text == "hold":
             assert self.released.wait(SECONDS)
         if payload.text == "bad":
@@ -57,11 +57,11 @@ class Shouter(Client):
 
     def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
         self.together.append(texts := [payload.text for payload in payloads])
-        self.limits.append(current())
+        self.invocations.append(current())
         if "bad" in texts:
             raise BadInput("a text is bad")
         if "deadly" in texts:
-            self.limits[-1].suspicion = SUSPICION  # as a call of the model does
+            self.invocations[-1].suspicion = SUSPICION  # as a call of the model does
             raise ModelCrashed("its process died")
         if "hold" in texts:
             assert self.released.wait(SECONDS)
@@ -80,16 +80,18 @@ class Callers:
         self.client, self.batches, self._pool = client, Batches(client), pool
         self.held: Future[list[object]] | None = None
 
-    def call(self, *texts: str, limit: Invocation | None = None, version: str = "") -> Future[list[object]]:
+    def call(
+        self, *texts: str, invocation: Invocation | None = None, version: str = ""
+    ) -> Future[list[object]]:
         """Send records of one request; return what their caller gets."""
         payloads = [TextPayload(text=text) for text in texts]
         for payload in payloads:
             payload.attach_request(RequestContext(version=version))
 
         def answer() -> list[object]:
-            invocation = limit or Invocation(time.monotonic() + SECONDS)
-            with running(invocation):
-                return self.batches.answer(payloads, invocation)
+            own = invocation or Invocation(time.monotonic() + SECONDS)
+            with running(own):
+                return self.batches.answer(payloads, own)
 
         return self._pool.submit(answer)
 
@@ -171,7 +173,7 @@ def test_after_a_crash_each_record_is_sent_alone_as_a_suspect(callers: Callers) 
     answers = callers.call("a", "deadly", "c", "d").result(SECONDS)
     assert isinstance(answers[1], ModelCrashed)
     assert [answers[0], *answers[2:]] == ["A", "C", "D"]
-    assert [limit.is_batch for limit in callers.client.limits] == [True]
+    assert [invocation.is_batch for invocation in callers.client.invocations] == [True]
     assert callers.client.alone == ["a", "deadly", "c", "d"]
     assert callers.client.suspicions == [SUSPICION] * 4
 
@@ -187,7 +189,7 @@ def test_a_caller_whose_time_is_over_or_who_left_leaves_the_batch_and_the_others
     callers: Callers, end: Callable[[], Invocation], error: type[Exception]
 ) -> None:
     callers.occupy()
-    leaving, staying = callers.wait("a", limit=end()), [callers.wait(text) for text in "bc"]
+    leaving, staying = callers.wait("a", invocation=end()), [callers.wait(text) for text in "bc"]
     with pytest.raises(error):
         leaving.result(SECONDS)
     callers.release()
@@ -237,15 +239,15 @@ def test_a_batch_may_take_as_long_as_the_last_of_its_records_and_goes_on_while_o
 ) -> None:
     hangs_up, late = threading.Event(), Invocation(time.monotonic() + 5 * SECONDS)
     callers.occupy()
-    first = callers.wait("a", limit=Invocation(time.monotonic() + SECONDS, hangs_up.is_set))
-    second = callers.wait("b", limit=late)
+    first = callers.wait("a", invocation=Invocation(time.monotonic() + SECONDS, hangs_up.is_set))
+    second = callers.wait("b", invocation=late)
     callers.release()
     first.result(SECONDS)
     second.result(SECONDS)
-    (limit,) = callers.client.limits
-    assert limit.at == late.at
+    (invocation,) = callers.client.invocations
+    assert invocation.at == late.at
     hangs_up.set()
-    assert not limit.is_disconnected()
+    assert not invocation.is_disconnected()
 
 
 def test_each_request_has_its_batch_with_its_calls_and_stages_and_one_of_them_the_spans() -> None:
@@ -253,24 +255,27 @@ def test_each_request_has_its_batch_with_its_calls_and_stages_and_one_of_them_th
 
     class Calling(Shouter):
         def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
-            limit = current()
-            assert limit is not None
-            limit.tickets.add(ticket)
+            invocation = current()
+            assert invocation is not None
+            invocation.tickets.add(ticket)
             with stage("calling", "infer"):
                 return super().inference_batch(payloads)
 
     heard = [MagicMock(headers={}) for _ in "ab"]
     for each in heard:
         each.span.return_value.__enter__.return_value = each
-    limits = [Invocation(time.monotonic() + SECONDS, listener=each) for each in heard]
+    invocations = [Invocation(time.monotonic() + SECONDS, listener=each) for each in heard]
     with callers_of(Calling) as callers:
         callers.occupy()
-        futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
+        futures = [
+            callers.wait(text, invocation=invocation)
+            for text, invocation in zip("ab", invocations, strict=True)
+        ]
         callers.release()
-        for future, limit in zip(futures, limits, strict=True):
+        for future, invocation in zip(futures, invocations, strict=True):
             future.result(SECONDS)
-            assert limit.tickets == {ticket}
-            assert min(limit.stages["infer"], limit.stages["gather"]) > 0
+            assert invocation.tickets == {ticket}
+            assert min(invocation.stages["infer"], invocation.stages["gather"]) > 0
     assert [each.describe.call_args.args for each in heard] == [({"trireme.batch.size": 2},)] * 2
     spans = [[call.args[0] for call in each.span.call_args_list] for each in heard]
     assert spans == [["batch", "infer"], ["batch"]]

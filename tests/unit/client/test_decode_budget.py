@@ -108,7 +108,7 @@ def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -
 @contextmanager
 def request_for(model: str) -> Iterator[None]:
     """Run the block as part of a request to ``model``."""
-    with running(Invocation(time.monotonic() + 60, share=model)):
+    with running(Invocation(time.monotonic() + 60, slot_model=model)):
         yield
 
 

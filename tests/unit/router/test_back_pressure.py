@@ -15,7 +15,7 @@ import pytest
 from sm.errors import BadInput, CallerGone, StreamStalled
 from sm.invocation import Invocation, current, running
 from sm.router.back_pressure import MIN_RATE, Stream
-from sm.triton.read_ahead import PATIENCE
+from sm.triton.read_ahead import STREAM_BACKLOG
 
 
 class Resources:
@@ -93,7 +93,7 @@ def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(resource
 def test_a_stream_whose_last_chunk_was_never_taken_has_stalled(
     resources: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PATIENCE, "seconds", 0.05)
+    monkeypatch.setattr(STREAM_BACKLOG, "seconds", 0.05)
     stream = resources.stream(iter([b"a", b"b"]))
     next(stream)
     time.sleep(0.1)
@@ -104,7 +104,7 @@ def test_a_stream_whose_last_chunk_was_never_taken_has_stalled(
 def test_a_caller_who_takes_too_little_loses_the_stream(
     resources: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PATIENCE, "seconds", 0.02)
+    monkeypatch.setattr(STREAM_BACKLOG, "seconds", 0.02)
     slow, fast = (resources.stream(iter([bytes(size)] * 3)) for size in (1, MIN_RATE))
     for stream in (slow, fast):
         next(stream)

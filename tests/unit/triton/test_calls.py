@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sm.errors import CallerGone, DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
-from sm.invocation import Invocation, Patience, Suspicion, Ticket
+from sm.invocation import Invocation, Suspicion, Ticket, WaitingTime
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
 from sm.triton.calls import Calls
@@ -226,14 +226,14 @@ def test_all_waits_of_a_request_share_its_time(setup: Setup) -> None:
 
 
 def test_waits_side_by_side_count_once(setup: Setup) -> None:
-    patience = Patience.of(setup.deadline)
-    assert Patience.of(setup.deadline) is patience
-    with patience.waiting(), patience.waiting():
+    waiting_time = WaitingTime.of(setup.deadline)
+    assert WaitingTime.of(setup.deadline) is waiting_time
+    with waiting_time.waiting(), waiting_time.waiting():
         time.sleep(0.05)
-    spent = patience.spent()
+    spent = waiting_time.spent()
     assert spent >= 0.05
     time.sleep(0.05)
-    assert patience.spent() == spent
+    assert waiting_time.spent() == spent
 
 
 def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(setup: Setup) -> None:

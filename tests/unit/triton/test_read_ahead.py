@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sm.errors import ModelFailed, StreamStalled
-from sm.triton.read_ahead import PART_OVERHEAD_BYTES, PATIENCE, STREAM_BYTES, TOTAL_BYTES, read_ahead
+from sm.triton.read_ahead import PART_OVERHEAD_BYTES, STREAM_BACKLOG, STREAM_BYTES, TOTAL_BYTES, read_ahead
 
 MIB = 2**20
 
@@ -34,7 +34,7 @@ def test_parts_come_in_order_before_their_error_and_are_read_before_they_are_tak
     assert [next(parts) for _ in range(99)] == [b"%d" % number for number in range(1, 100)]
     with pytest.raises(ModelFailed):
         next(parts)
-    assert PATIENCE.buffered_bytes == 0
+    assert STREAM_BACKLOG.buffered_bytes == 0
 
 
 @pytest.mark.parametrize("part", [bytes(MIB), b"x"], ids=["large parts", "tiny parts"])
@@ -43,7 +43,7 @@ def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once(part:
 
     def source() -> Iterator[bytes]:
         while not cancelled.is_set():
-            sizes.append(PATIENCE.buffered_bytes)
+            sizes.append(STREAM_BACKLOG.buffered_bytes)
             yield part
 
     parts = read_ahead(source(), len, cancelled.set, None)
@@ -53,7 +53,7 @@ def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once(part:
     assert TOTAL_BYTES - MIB <= max(sizes) < TOTAL_BYTES + 2 * MIB
     # Tiny ones count for the memory that they take.
     assert len(sizes) <= TOTAL_BYTES // PART_OVERHEAD_BYTES + 2
-    assert PATIENCE.buffered_bytes == 0
+    assert STREAM_BACKLOG.buffered_bytes == 0
 
 
 def test_many_slow_callers_share_the_buffers_of_their_worker() -> None:
@@ -61,7 +61,7 @@ def test_many_slow_callers_share_the_buffers_of_their_worker() -> None:
 
     def source() -> Iterator[bytes]:
         while True:
-            sizes.append(PATIENCE.buffered_bytes)
+            sizes.append(STREAM_BACKLOG.buffered_bytes)
             yield bytes(MIB // 8)
 
     streams = [read_ahead(source(), len, given_up.release, None) for _ in range(count)]
@@ -73,11 +73,11 @@ def test_many_slow_callers_share_the_buffers_of_their_worker() -> None:
     assert max(sizes) < TOTAL_BYTES + count * MIB
     for stream in streams:
         stream.close()
-    assert PATIENCE.buffered_bytes == PATIENCE.streams == 0
+    assert STREAM_BACKLOG.buffered_bytes == STREAM_BACKLOG.streams == 0
 
 
 def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PATIENCE, "seconds", 0.3)
+    monkeypatch.setattr(STREAM_BACKLOG, "seconds", 0.3)
     cancelled = threading.Event()
 
     def source(*first: bytes) -> Iterator[bytes]:
