@@ -16,10 +16,11 @@ from trireme_tools.prepare.interpreters import SUPPORTED
 
 
 class Distribution(NamedTuple):
-    """The files of ``make dist``: the runtime's wheel, the repository's sdist, and the tools' wheel."""
+    """The files of ``make dist``: the core's wheel, the repository's sdist, and the other two wheels."""
 
     wheel: Path
     sdist: Path
+    extensions: Path
     tools: Path
 
 
@@ -53,9 +54,11 @@ def build(out: Path) -> Distribution:
     """Build as a release does, but with the build backend of this environment."""
     command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", out)
     run(*command, HERE)
-    run(*command, "--wheel", HERE / "tools")
-    wheel, tools = (next(out.glob(f"trireme_{name}-*.whl")) for name in ("serving", "tools"))
-    return Distribution(wheel, next(out.glob("*.tar.gz")), tools)
+    for name in ("extensions", "tools"):
+        run(*command, "--wheel", HERE / name)
+    wheels = (next(out.glob(f"trireme_{name}-*.whl")) for name in ("serving", "extensions", "tools"))
+    wheel, extensions, tools = wheels
+    return Distribution(wheel, next(out.glob("*.tar.gz")), extensions, tools)
 
 
 def install_without_dependencies(home: Path, *wheels: Path) -> Installed:
@@ -64,7 +67,7 @@ def install_without_dependencies(home: Path, *wheels: Path) -> Installed:
     uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps")
     run(*uv, "--python", installed.python, *wheels)
     folder = run(installed.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
-    # This process's packages without the two under test, whose metadata and .pth files name the repository.
+    # This process's packages without those under test, whose metadata and .pth files name the repository.
     dependencies = home / "dependencies"
     dependencies.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():

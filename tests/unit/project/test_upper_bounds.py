@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from sm.settings import HERE
 
-#: The requirements of both packages and their extras; those of developers come after the first part.
-RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\nbench = [")[0] + (
-    HERE / "tools" / "pyproject.toml"
-).read_text()
+#: The requirements of the three packages and their extras; those of developers come after the first part.
+RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\nbench = [")[0] + "".join(
+    (HERE / name / "pyproject.toml").read_text() for name in ("extensions", "tools")
+)
 #: The name and the bounds of each requirement.
 REQUIREMENTS = re.findall(r'^    "([\w-]+)(?:\[\w+\])?([^";]*)', RUNTIME_REQUIREMENTS, re.M)
 #: Modules whose distribution has another name, or is bounded by another one.
@@ -26,7 +26,7 @@ PUBLIC_SUBMODULES = {"matplotlib", "numpy", "opentelemetry", "rich"}
 
 def distributions_of_imported_submodules() -> Iterator[str]:
     """Yield the distributions of which the code imports a submodule."""
-    for folder in ("sm", "tools/trireme_tools", "gateway"):
+    for folder in ("sm", "extensions/trireme_extensions", "tools/trireme_tools", "gateway"):
         for file in (HERE / folder).rglob("*.py"):
             for top in re.findall(r"^\s*from (\w+)\.\S+ import ", file.read_text(), re.M):
                 yield DISTRIBUTIONS.get(top, top)
