@@ -1,1 +1,1 @@
-"""Client plugins: find, load, check and reload them; scripts of the SageMaker toolkit as clients."""
+"""Client sources: find clients, load, check and reload them."""

@@ -31,13 +31,13 @@ from sm.client.payloads import (
     read_npy,
 )
 from sm.errors import BadInput
-from sm.plugins.toolkit import codecs
 from sm.router.answers import dumps
 from sm.router.dispatch import validate_payload
 from sm.router.request_types import DispatchRequest
 from tests.support.hostile_pictures import encode
 from tests.support.npy_bodies import ARRAYS, damaged_bodies, encode_npy, header, with_header
 from tests.unit.client.memory import MIB, measured
+from trireme_extensions.toolkit import codecs
 
 PNG = encode(Image.new("RGB", (3, 2), (10, 20, 30)), "PNG")
 IN_BASE64 = base64.b64encode(PNG).decode()

@@ -30,7 +30,7 @@ def test_every_module_of_the_first_level_has_a_layer() -> None:
 
 
 def test_every_place_that_the_contributors_guide_names_exists() -> None:
-    places = re.findall(r"`(sm/[\w/.]+)`", (HERE / "CONTRIBUTING.md").read_text())
+    places = re.findall(r"`((?:sm|extensions)/[\w/.]+)`", (HERE / "CONTRIBUTING.md").read_text())
     assert len(places) > 10
     assert [place for place in places if not (HERE / place).exists()] == []
 

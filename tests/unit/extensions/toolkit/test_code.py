@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sm.plugins.sources import discover
-from sm.plugins.toolkit.client_sources import is_script, module_of
 from sm.repository.models import CodeFolder
 from sm.settings import Settings
+from trireme_extensions.toolkit.client_sources import is_script, module_of
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.invocation import current, wait
 from sm.plugins.code_imports import plain_names
 from sm.plugins.stuck_code import GRACE_S, replace_worker
-from sm.plugins.toolkit import codecs
+from trireme_extensions.toolkit import codecs
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ import pytest
 
 from sm.errors import StartError, TriremeError
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
-from sm.plugins.toolkit.client_sources import STAND_IN
-from sm.plugins.toolkit.scripts import (
+from tests.support.npy_bodies import encode_npy
+from trireme_extensions.toolkit.client_sources import STAND_IN
+from trireme_extensions.toolkit.scripts import (
     Context,
     Defaults,
     PyTorchDefaults,
@@ -25,7 +26,6 @@ from sm.plugins.toolkit.scripts import (
     choose_defaults,
     load_torchscript,
 )
-from tests.support.npy_bodies import encode_npy
 
 
 def context() -> Context:

@@ -1,6 +1,6 @@
 """The part of the SageMaker inference toolkit that scripts import, for a box without the toolkit.
 
-Names and meaning are the toolkit's; :mod:`sm.plugins.toolkit` does the work. This file has the code of all
+Names and meaning are the toolkit's; :mod:`trireme_extensions.toolkit` does the work. This file has the code of all
 modules of the package, and adds them to ``sys.modules``.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
 from sm.http.messages import CSV, JSON, NPY, NPZ
-from sm.plugins.toolkit import codecs
+from trireme_extensions.toolkit import codecs
 
 __path__: list[str] = []
 
@@ -65,7 +65,7 @@ parameters = add_module(
 )
 
 
-# The errors that a script raises to choose its answer; sm.plugins.toolkit.scripts.to_trireme_error translates
+# The errors that a script raises to choose its answer; trireme_extensions.toolkit.scripts.to_trireme_error translates
 # them. The codecs here raise subclasses that are also the box's own errors: if a script does not catch one,
 # its caller gets the status and the sentence.
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, TooLarge, UnsupportedType
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
-from sm.plugins.toolkit.codecs import decode, encode, read_sparse
 from tests.support.npy_bodies import encode_npy
+from trireme_extensions.toolkit.codecs import decode, encode, read_sparse
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from PIL import Image
 from sm.errors import BadInput, StartError
 from sm.plugins import discovery
 from sm.plugins.sources import PAGE, discover
-from sm.plugins.toolkit.ported import ArticleClient, HandleClient, PictureOrText
 from tests.support.client_sources import EmptyTriton
+from trireme_extensions.toolkit.ported import ArticleClient, HandleClient, PictureOrText
 
 BASE = """
 from abc import ABC, abstractmethod

@@ -16,8 +16,8 @@ from sm.client.base import Client
 from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput, StartError
 from sm.plugins.sources import PAGE
-from sm.plugins.toolkit.codecs import to_json
-from sm.plugins.toolkit.scripts import Context, ScriptFunctions, ToolkitClient
+from trireme_extensions.toolkit.codecs import to_json
+from trireme_extensions.toolkit.scripts import Context, ScriptFunctions, ToolkitClient
 
 #: The first bytes of a JPEG, a PNG and a WebP.
 SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF")

@@ -43,13 +43,13 @@ class Scripts(SourceKind):
         return True
 
     def client_class(self, source: ClientSource) -> type[Client]:
-        from sm.plugins.toolkit.scripts import ToolkitClient  # the control plane makes no client
+        from trireme_extensions.toolkit.scripts import ToolkitClient  # the control plane makes no client
 
         offer_stand_in()
         return derive(ToolkitClient, module=module_of(source))
 
     def check(self, source: ClientSource) -> None:
-        from sm.plugins.toolkit.scripts import ScriptFunctions
+        from trireme_extensions.toolkit.scripts import ScriptFunctions
 
         ScriptFunctions(importlib.import_module(module_of(source)))
 
@@ -60,7 +60,7 @@ class Ported(SourceKind):
     name = "ported"
 
     def find(self, code: CodeFolder) -> Iterator[ClientSource]:
-        from sm.plugins.toolkit import ported
+        from trireme_extensions.toolkit import ported
 
         files = [file for file in code.files() if ported.is_ported(file)]
         beside = [file for file in files if file.parent == code.folder]
@@ -73,7 +73,7 @@ class Ported(SourceKind):
         return True
 
     def client_class(self, source: ClientSource) -> type[Client]:
-        from sm.plugins.toolkit import ported
+        from trireme_extensions.toolkit import ported
 
         offer_stand_in()
         return ported.adapt(import_file(source))

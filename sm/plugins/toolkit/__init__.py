@@ -1,1 +1,0 @@
-"""Run scripts written for the SageMaker inference toolkit as clients, unchanged."""
