@@ -1,7 +1,7 @@
 """The part of the SageMaker inference toolkit that scripts import, for a box without the toolkit.
 
-Names and meaning are the toolkit's; :mod:`trireme_extensions.toolkit` does the work. This file has the code of all
-modules of the package, and adds them to ``sys.modules``.
+Names and meaning are the toolkit's; :mod:`trireme_extensions.toolkit` does the work. This file has the code
+of all modules of the package, and adds them to ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ parameters = add_module(
 )
 
 
-# The errors that a script raises to choose its answer; trireme_extensions.toolkit.scripts.to_trireme_error translates
+# The errors that a script raises to choose its answer; ``to_trireme_error`` of the scripts translates
 # them. The codecs here raise subclasses that are also the box's own errors: if a script does not catch one,
 # its caller gets the status and the sentence.
 
