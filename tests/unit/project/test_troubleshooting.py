@@ -63,7 +63,9 @@ PUT_TOGETHER = (
 
 
 def test_every_sentence_of_the_page_is_in_the_code() -> None:
-    files = [path for folder in ("sm", "extensions", "tools", "gateway") for path in (HERE / folder).rglob("*.py")]
+    files = [
+        path for folder in ("sm", "extensions", "tools", "gateway") for path in (HERE / folder).rglob("*.py")
+    ]
     # A sentence may go on in the string of the next line.
     joined = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
     code = without_markup(joined.replace("\\", ""))
