@@ -60,8 +60,8 @@ class Listener(Protocol):
         """Hear the end of the invocation. A WebSocket has one for each message."""
 
 
-class Hold(NamedTuple):
-    """What an invocation uses until it ends."""
+class ModelLease(NamedTuple):
+    """A loaded model that an invocation uses until it ends."""
 
     #: The record of a model.
     record: Any
@@ -147,10 +147,10 @@ class Invocation:
         "began",
         "crashes",
         "failed_status",
-        "holds",
         "is_batch",
         "is_disconnected",
         "latest",
+        "leases",
         "listener",
         "note",
         "repeatable",
@@ -198,7 +198,7 @@ class Invocation:
         #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
         self.failed_status = 0
         #: What the invocation uses until it ends, by name. None before it has begun.
-        self.holds: dict[str, Hold] | None = None
+        self.leases: dict[str, ModelLease] | None = None
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
 

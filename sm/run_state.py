@@ -121,8 +121,8 @@ class Box:
     clients_file = InRun("clients.json")
     #: Multi-model mode, written by the control plane: the loaded models.
     models_file = InRun("models.json")
-    #: A file for each model that requests use; see :mod:`sm.models.holds`.
-    holds_folder = InRun("holds")
+    #: A file for each model that requests use; see :mod:`sm.models.model_leases`.
+    leases_folder = InRun("leases")
     #: A folder for each new version, in which each worker says whether it is ready for it.
     prepared_folder = InRun("prepared")
     #: A file for each data worker with clients that are not ready; see :mod:`sm.client.readiness`.
@@ -171,7 +171,7 @@ class Box:
         self.engines_folder.mkdir()
         os.mkfifo(self.reloads_pipe, 0o600)
         os.mkfifo(self.reports_pipe, 0o600)
-        self.holds_folder.mkdir()
+        self.leases_folder.mkdir()
         self.loads_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()

@@ -258,7 +258,7 @@ class Batches:
         )
         invocation.repeatable = self._client.repeatable
         # They all use this client, which is made for one version of each model.
-        invocation.holds = lead.invocation.holds
+        invocation.leases = lead.invocation.leases
         invocation.waiting_time = lead.invocation.waiting_time
         return invocation
 

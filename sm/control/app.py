@@ -22,7 +22,7 @@ from sm.models import memory_room
 from sm.models.fetch.model_cache import CacheHolds
 from sm.models.load_records import LoadRecords
 from sm.models.memory_room import MemoryRoom
-from sm.models.model_loader import NO_CLIENTS, Loader
+from sm.models.model_loader import NO_CLIENTS, ModelLoader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.staging import Staging, renew
 from sm.models.versions import Versions
@@ -125,7 +125,7 @@ def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     sources = discover(settings.clients)
     loader = build_loader(settings, box, None, room, {source.name: source for source in sources})
     catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
-    models = OnDemand(loader, catalog, box.holds_folder, settings.default_model, listen)
+    models = OnDemand(loader, catalog, box.leases_folder, settings.default_model, listen)
     models.watch()
     if settings.default_model:
         models.ask(settings.default_model)
@@ -160,9 +160,9 @@ def build_loader(
     home: Path | None,
     room: MemoryRoom | None = None,
     clients: Mapping[str, ClientSource] = NO_CLIENTS,
-) -> Loader:
+) -> ModelLoader:
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
-    loader = Loader(
+    loader = ModelLoader(
         LoadRecords(box.models_file),
         Staging(box.served, box.run / "archives"),
         model_control(box, LOAD_TIMEOUT_S),

@@ -19,7 +19,7 @@ from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord
-from sm.models.model_loader import Loader
+from sm.models.model_loader import ModelLoader
 from sm.models.on_demand import LOADING, OnDemand
 from sm.models.versions import ROLLED_BACK, SERVES, Versions
 from sm.run_state import Box
@@ -152,7 +152,7 @@ def on_demand(models: OnDemand, keys: Mapping[str, str]) -> Blueprint:
     return routes
 
 
-def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
+def loading(loader: ModelLoader, keys: Mapping[str, str]) -> Blueprint:
     """Create the routes of multi-model mode: load, list and unload."""
     routes = restricted_blueprint(keys)
 
@@ -198,7 +198,7 @@ def describe_record(record: LoadRecord) -> dict[str, str]:
     return {"modelName": record.name, "modelUrl": record.url}
 
 
-def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
+def page(loader: ModelLoader, query: dict[str, str]) -> dict[str, Any]:
     """Return a page of the list, sorted by name. The token is the last name of the page before."""
     size = query.get("limit", str(DEFAULT_PAGE_SIZE))
     if not PAGE_SIZE.fullmatch(size) or not 1 <= int(size) <= MAX_PAGE_SIZE:

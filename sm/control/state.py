@@ -14,8 +14,8 @@ from sm.errors import NotReady
 from sm.model_processes.generations import SharedGeneration
 from sm.model_processes.reloads import PublishedProcesses
 from sm.models.fetch.addresses import shown
-from sm.models.holds import last_used
 from sm.models.load_records import LoadRecord, LoadRecords
+from sm.models.model_leases import last_used
 from sm.models.versions import current_index
 from sm.repository.models import CODE
 from sm.run_state import Box, read_engines, read_json, read_unready
@@ -297,7 +297,7 @@ class ServedModels:
             "revision": identity if record and record.version else "",
             "source": f"{origin.rstrip('/')}/{name}" if origin else next(iter(folders), ""),
             "bytes": sum(size_of_folder(folder, identity) for folder in folders),
-            "used": (identity and last_used(box.holds_folder, identity)) or None,
+            "used": (identity and last_used(box.leases_folder, identity)) or None,
             "state": READY if state["ready"] else NOT_READY,
             "reason": (state["reason"] or "")[:MAX_REASON],
         }

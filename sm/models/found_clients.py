@@ -11,9 +11,9 @@ from sm.client.base import Client
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import Invocation, turn
 from sm.models.load_records import LoadRecord
-from sm.models.table import Models, Row, Served, Table
+from sm.models.table import Models, Served, Table, TableEntry
 from sm.plugins.checks import UncheckedClient
-from sm.plugins.discovery import Found
+from sm.plugins.discovery import DiscoveredClients
 from sm.polling import WATCH_S
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class FoundLoader:
         models: All models that Triton serves.
     """
 
-    def __init__(self, found: Found, models: tuple[str, ...] = ()) -> None:
+    def __init__(self, found: DiscoveredClients, models: tuple[str, ...] = ()) -> None:
         self.models, self._lock = models, threading.Lock()
         #: By the name of a client whose model comes late.
         self._locks: dict[str, threading.Lock] = {}
@@ -36,13 +36,13 @@ class FoundLoader:
         self.on_change: Callable[[], object] = lambda: None
         self._fill(found)
 
-    def put(self, found: Found) -> None:
+    def put(self, found: DiscoveredClients) -> None:
         """Replace what was found."""
         with self._lock:
             self._fill(found)
         self.on_change()
 
-    def _fill(self, found: Found) -> None:
+    def _fill(self, found: DiscoveredClients) -> None:
         self.found = found
         self.table = Table({name: self._row(name) for name in self._names()})
 
@@ -50,12 +50,12 @@ class FoundLoader:
         errors = self.found.errors.keys() - self.found.unserved.keys()
         return list(dict.fromkeys((*self.models, *self.found.clients, *errors)))
 
-    def _row(self, name: str) -> Row:
+    def _row(self, name: str) -> TableEntry:
         client = self.found.clients.get(name)
         # A v2 request means the model of its name, else the client's own.
         is_client = client is not None and name not in self.models
         entry = next(iter(client.required_models()), name) if client and is_client else name
-        return Row(Served(entry, client, entry), error=self.found.errors.get(name, ""))
+        return TableEntry(Served(entry, client, entry), error=self.found.errors.get(name, ""))
 
     def load(self, name: str, invocation: Invocation | None) -> bool:
         if name not in self.found.unserved:
@@ -114,4 +114,4 @@ class FoundLoader:
 
 def models_of(clients: Mapping[str, Client], models: tuple[str, ...] = ()) -> Models:
     """Return a table of clients, and of models that Triton serves."""
-    return Models(FoundLoader(Found(clients), models))
+    return Models(FoundLoader(DiscoveredClients(clients), models))

@@ -29,9 +29,9 @@ from sm.errors import (
 )
 from sm.models.archive_copy import lost_file
 from sm.models.archive_layout import Archive, callable_names, resolve_folder
-from sm.models.holds import alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom, needed_bytes
+from sm.models.model_leases import alone
 from sm.models.staging import Staging
 from sm.plugins.sources import ClientSource, discover
 from sm.polling import WATCH_S, Poll
@@ -49,7 +49,7 @@ NO_CLIENTS: Mapping[str, ClientSource] = {}
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
-class Loader:
+class ModelLoader:
     """Loads and unloads archives.
 
     Args:
@@ -185,15 +185,15 @@ class Loader:
                 raise
             log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
 
-    def unload_idle(self, record: LoadRecord, holds: Path) -> bool:
+    def unload_idle(self, record: LoadRecord, leases: Path) -> bool:
         """Unload an archive that no request uses. Returns True if it is gone."""
-        with alone(holds, record.id) as is_idle:
+        with alone(leases, record.id) as is_idle:
             if is_idle:
                 with contextlib.suppress(Conflict, UnknownModel):
                     self.unload(record.name)
             is_gone = all(record.id != other.id for other in self.records.read().records.values())
             if is_gone:
-                (holds / record.id).unlink(missing_ok=True)
+                (leases / record.id).unlink(missing_ok=True)
             return is_gone
 
     def reload(self, model: str) -> None:

@@ -26,9 +26,9 @@ from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.model_processes.python_models import triton_pid
 from sm.models.fetch.addresses import is_prefix, shown
-from sm.models.holds import last_used, touch
 from sm.models.load_records import LoadRecord, LoadRecords
-from sm.models.model_loader import PLAIN_NAME, Loader
+from sm.models.model_leases import last_used, touch
+from sm.models.model_loader import PLAIN_NAME, ModelLoader
 from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
 from sm.repository.models import may_be_model
 from sm.run_state import Box
@@ -130,15 +130,20 @@ class OnDemand:
     Args:
         loader: Refuses a load for which there is no room.
         catalog: What can be loaded.
-        holds: The folder of the workers' holds.
+        leases: The folder of the workers' leases.
         pinned: A model that stays; empty for none.
         listen: Returns what hears the parts of a load, for the headers of the request that asked for it.
     """
 
     def __init__(
-        self, loader: Loader, catalog: Catalog, holds: Path, pinned: str = "", listen: Listen = lambda _: None
+        self,
+        loader: ModelLoader,
+        catalog: Catalog,
+        leases: Path,
+        pinned: str = "",
+        listen: Listen = lambda _: None,
     ) -> None:
-        self.loader, self.catalog, self._holds, self._pinned = loader, catalog, holds, pinned
+        self.loader, self.catalog, self._leases, self._pinned = loader, catalog, leases, pinned
         self._listen = listen
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
@@ -212,7 +217,7 @@ class OnDemand:
         record = self.loader.records.read().records.get(name)
         if record is None:
             raise UnknownModel(f"no model {name[:200]!r} is loaded")
-        if not self.loader.unload_idle(record, self._holds):
+        if not self.loader.unload_idle(record, self._leases):
             raise Conflict(f"the model {name[:200]!r} serves a request")
 
     def _state(self, name: str) -> str:
@@ -231,7 +236,7 @@ class OnDemand:
                 self._turn(),
             ):
                 record = self._load_folder(name, folder)
-            touch(self._holds, record.id)
+            touch(self._leases, record.id)
             LOADS.labels(label, LOADED).inc()
         except Exception as error:
             LOADS.labels(label, FAILED).inc()
@@ -278,11 +283,11 @@ class OnDemand:
             if not loaded and len(self._loading) == 1:
                 return False
             latest = time.time() - MIN_IDLE_S
-            used = {record.name: last_used(self._holds, record.id) for record in loaded}
+            used = {record.name: last_used(self._leases, record.id) for record in loaded}
             for record in sorted(loaded, key=lambda record: used[record.name]):
                 # Without a time it was loaded this moment.
                 is_idle = 0 < used[record.name] <= latest
-                if is_idle and self.loader.unload_idle(record, self._holds):
+                if is_idle and self.loader.unload_idle(record, self._leases):
                     EVICTIONS.labels(MODELS.of(record.name)).inc()
                     return True
             time.sleep(POLL_S)

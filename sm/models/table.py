@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from sm.client.base import Client
 from sm.errors import ClientFailed, NotReady, StartError, TriremeError
-from sm.invocation import Hold, Invocation, turn
+from sm.invocation import Invocation, ModelLease, turn
 from sm.models.canary import CANARY, STABLE
-from sm.models.holds import Holds
 from sm.models.load_records import LoadRecord
+from sm.models.model_leases import ModelLeases
 from sm.plugins import code_imports
 from sm.plugins.checks import ModelMissing, UncheckedClient
 from sm.plugins.sources import ClientSource, unload
@@ -42,7 +42,7 @@ class Served(NamedTuple):
     entry: str
 
 
-class Row(NamedTuple):
+class TableEntry(NamedTuple):
     """A name in the table."""
 
     #: What requests get; with ``needs``, what they get while none of these has been replaced.
@@ -59,12 +59,12 @@ class Row(NamedTuple):
 class Table(NamedTuple):
     """What is served at one moment."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, TableEntry]
     #: The loaded records by their ids, also those that no caller can name.
     records: Mapping[str, LoadRecord] = {}
 
 
-class Loader(Protocol):
+class TableLoader(Protocol):
     """Fills the table."""
 
     @property
@@ -85,7 +85,7 @@ class Loader(Protocol):
 
 
 @dataclass
-class Made:
+class ClientSlot:
     """A client that was made for records, or the reason why there is none."""
 
     #: What it calls, by Triton's names and its own.
@@ -102,7 +102,7 @@ class Models:
 
     Args:
         loader: Fills the table.
-        holds: Keeps what requests use loaded; None if nothing is unloaded while it is used.
+        leases: Keeps what requests use loaded; None if nothing is unloaded while it is used.
         forget: Called with Triton's names of unloaded models.
         is_closed: True if Triton has names that are no caller's.
         comes_again: True if the box loads a model again that Triton has lost.
@@ -110,18 +110,18 @@ class Models:
 
     def __init__(
         self,
-        loader: Loader,
-        holds: Holds | None = None,
+        loader: TableLoader,
+        leases: ModelLeases | None = None,
         forget: Callable[[Collection[str]], object] = lambda _: None,
         *,
         is_closed: bool = False,
         comes_again: bool = True,
     ) -> None:
-        self._loader, self._holds, self._forget = loader, holds, forget
+        self._loader, self._leases, self._forget = loader, leases, forget
         self.is_closed, self.comes_again = is_closed, comes_again
         self._table, self._lock = loader.table, threading.Lock()
         #: By the name of the client and the ids of the records.
-        self._made: dict[tuple[str, ...], Made] = {}
+        self._slots: dict[tuple[str, ...], ClientSlot] = {}
 
     def known(self, name: str) -> bool:
         """True if a model or a client of that name is served now. Has no effect."""
@@ -157,7 +157,7 @@ class Models:
         self,
         name: str,
         invocation: Invocation | None,
-        take: Callable[[Row, Invocation | None], Served | None],
+        take: Callable[[TableEntry, Invocation | None], Served | None],
     ) -> Served | None:
         for _ in range(MAX_LOOKUPS):
             while (row := self.refresh().rows.get(name)) is None:
@@ -168,7 +168,7 @@ class Models:
                 return served
         raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
-    def serve(self, row: Row, invocation: Invocation | None) -> Served | None:
+    def serve(self, row: TableEntry, invocation: Invocation | None) -> Served | None:
         """Return what a request gets of a row; None if its model was unloaded meanwhile."""
         first, served = row.served.client, self._model(row, invocation)
         if row.error:
@@ -180,7 +180,7 @@ class Models:
         client = self._client(first, records, invocation) if records else first
         return None if client is None else served._replace(client=client)
 
-    def _model(self, row: Row, invocation: Invocation | None) -> Served | None:
+    def _model(self, row: TableEntry, invocation: Invocation | None) -> Served | None:
         record = self.hold(row.needs[0], invocation) if row.needs else None
         if record is None:
             return None if row.record is not None else row.served._replace(client=None)
@@ -190,7 +190,7 @@ class Models:
         """Return the record of a loaded model, the same for the whole invocation, and keep it loaded until
         that ends.
         """
-        held = None if invocation is None else invocation.holds
+        held = None if invocation is None else invocation.leases
         if held is not None and name in held:
             record: LoadRecord = held[name].record
             return record
@@ -199,21 +199,21 @@ class Models:
             if row is None or row.record is None:
                 return None
             found, variant = row.record, ""
-            if self._holds is None or invocation is None or held is None:
+            if self._leases is None or invocation is None or held is None:
                 return found
             if row.canary is not None and row.canary.canary is not None:
                 is_new = row.canary.canary.is_for(invocation)
                 found, variant = (row.canary, CANARY) if is_new else (found, STABLE)
-            if self._holds.take(found.id):
-                hold = Hold(found, partial(self._holds.release, found.id), variant)
+            if self._leases.take(found.id):
+                lease = ModelLease(found, partial(self._leases.release, found.id), variant)
                 if self._are_loaded([found]):
                     # Another record of the request may have been faster.
-                    first = held.setdefault(name, hold)
-                    if first is not hold:
-                        hold.give_back()
+                    first = held.setdefault(name, lease)
+                    if first is not lease:
+                        lease.give_back()
                     kept: LoadRecord = first.record
                     return kept
-                hold.give_back()
+                lease.give_back()
             else:
                 invocation.check()
                 time.sleep(POLL_S)
@@ -256,8 +256,8 @@ class Models:
                 table = self._loader.table  # another thread may have seen a later one
                 gone = [record for id_, record in self._table.records.items() if id_ not in table.records]
                 self._table = table
-                self._made = {
-                    key: made for key, made in self._made.items() if table.records.keys() >= {*key[1:]}
+                self._slots = {
+                    key: slot for key, slot in self._slots.items() if table.records.keys() >= {*key[1:]}
                 }
             for record in gone:
                 self._forget([*record.models.values()])
@@ -269,9 +269,9 @@ class Models:
             client = row.served.client
             if client is not None and not row.error:
                 yield client, (client.name, *client.required_models())
-        for made in list(self._made.values()):
-            if made.client is not None:
-                yield made.client, made.calls
+        for slot in list(self._slots.values()):
+            if slot.client is not None:
+                yield slot.client, slot.calls
 
     def _are_loaded(self, records: list[LoadRecord]) -> bool:
         return self._loader.table.records.keys() >= {record.id for record in records}
@@ -282,44 +282,44 @@ class Models:
         """Return the client for records; None if one of them was unloaded meanwhile."""
         name = records[0].model if first is None else first.name
         key = (name, *(record.id for record in records))
-        made = self._made.get(key)
-        if made is None:
+        slot = self._slots.get(key)
+        if slot is None:
             calls = {name, *(model for record in records for model in record.models.values())}
-            made = Made(frozenset(calls if first is None else {*calls, *first.required_models()}))
+            slot = ClientSlot(frozenset(calls if first is None else {*calls, *first.required_models()}))
             with self._lock:
-                made = self._made.setdefault(key, made)
-        if made.client is None:
+                slot = self._slots.setdefault(key, slot)
+        if slot.client is None:
             # Only requests for this client wait.
-            with turn(made.lock, name, invocation):
-                if made.client is None and not made.error:
-                    self._make(made, name, first, records)
-        if made.client is None:
+            with turn(slot.lock, name, invocation):
+                if slot.client is None and not slot.error:
+                    self._make(slot, name, first, records)
+        if slot.client is None:
             if self._are_loaded(records):
-                raise ClientFailed(made.error)
+                raise ClientFailed(slot.error)
             return None
-        return made.client
+        return slot.client
 
-    def _make(self, made: Made, name: str, first: Client | None, records: list[LoadRecord]) -> None:
+    def _make(self, slot: ClientSlot, name: str, first: Client | None, records: list[LoadRecord]) -> None:
         """Make a client. Raises :class:`NotReady` if Triton does not serve its model now."""
         client = None
         try:
-            made.unchecked = unchecked = made.unchecked or self._loader.create(first, records)
+            slot.unchecked = unchecked = slot.unchecked or self._loader.create(first, records)
             unchecked.check()
             client = unchecked.client
         except ModelMissing as failure:
             if any(failure.model in record.names for record in records) and self._are_loaded(records):
                 # Triton is loading it again. The next request asks again.
                 raise NotReady(f"Triton does not serve the model of {name!r} now") from None
-            made.error = f"the client of {name!r} cannot be loaded: {failure}"
+            slot.error = f"the client of {name!r} cannot be loaded: {failure}"
         except StartError as failure:
-            made.error = f"the client of {name!r} cannot be loaded: {failure}"
+            slot.error = f"the client of {name!r} cannot be loaded: {failure}"
         if self._are_loaded(records):
-            made.client = client
+            slot.client = client
             return
         # Its files and models are gone.
-        made.error = made.error or "it has been unloaded"
+        slot.error = slot.error or "it has been unloaded"
         with self._lock:
-            self._made = {key: other for key, other in self._made.items() if other is not made}
+            self._slots = {key: other for key, other in self._slots.items() if other is not slot}
         _unload_in_background(records)
 
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from sm.client.base import Client, Triton
 from sm.errors import CommandError
-from sm.invocation import Hold, Invocation, current, running
+from sm.invocation import Invocation, ModelLease, current, running
 from sm.models.archive_clients import RenamedModels
 from sm.models.found_clients import FoundLoader
 from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
-from sm.models.table import Models, Row, Served, Table, source_of
+from sm.models.table import Models, Served, Table, TableEntry, source_of
 from sm.models.versions import staged
 from sm.plugins.checks import UncheckedClient
-from sm.plugins.discovery import Found
+from sm.plugins.discovery import DiscoveredClients
 from sm.plugins.golden import differences
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
@@ -53,15 +53,15 @@ class VersionLoader(FoundLoader):
 
     def __init__(self, records: LoadRecords) -> None:
         self._records = records
-        self._last: tuple[Snapshot, Found, Table] | None = None
-        super().__init__(Found({}))
+        self._last: tuple[Snapshot, DiscoveredClients, Table] | None = None
+        super().__init__(DiscoveredClients({}))
 
-    def start(self, found: Found, triton: Triton) -> None:
+    def start(self, found: DiscoveredClients, triton: Triton) -> None:
         """Serve the clients that were found. Those of versions call ``triton``."""
         self._triton = triton
         self.put(found)
 
-    def _fill(self, found: Found) -> None:
+    def _fill(self, found: DiscoveredClients) -> None:
         self.found = found
 
     @property
@@ -74,7 +74,7 @@ class VersionLoader(FoundLoader):
             self._last = last = (snapshot, found, Table(rows, snapshot.ids))
         return last[2]
 
-    def _versioned(self, name: str, snapshot: Snapshot) -> Row:
+    def _versioned(self, name: str, snapshot: Snapshot) -> TableEntry:
         """Return a row that needs the model of its name, and those that its client calls."""
         row, record = self._row(name), snapshot.serving.get(name)
         called = row.served.client.required_models() if row.served.client else ()
@@ -97,7 +97,7 @@ class VersionLoader(FoundLoader):
         client.name = name
         return UncheckedClient(client, source, self._triton)
 
-    def rows_of(self, record: LoadRecord) -> list[Row]:
+    def rows_of(self, record: LoadRecord) -> list[TableEntry]:
         """Return what is served with a new version: the clients that call its model, or its own one."""
         rows = self.table.rows
         calling = [
@@ -105,7 +105,7 @@ class VersionLoader(FoundLoader):
         ]
         if not calling and record.client:
             name = record.model
-            return [rows.get(name) or Row(Served(name, None, name), (name,), record)]
+            return [rows.get(name) or TableEntry(Served(name, None, name), (name,), record)]
         return [rows[name] for name in calling]
 
 
@@ -113,7 +113,7 @@ def prepare(models: Models, loader: VersionLoader, record: LoadRecord) -> None:
     """Make the clients of a new version, and compare their golden answers. Raises why it cannot serve."""
     for row in loader.rows_of(record):
         invocation = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)
-        invocation.holds = {record.model: Hold(record, lambda: None)}
+        invocation.leases = {record.model: ModelLease(record, lambda: None)}
         try:
             with running(invocation):
                 served = models.serve(row, invocation)
@@ -122,8 +122,8 @@ def prepare(models: Models, loader: VersionLoader, record: LoadRecord) -> None:
                 check_golden(served.client)
         finally:
             # The client may have used other models too.
-            for hold in invocation.holds.values():
-                hold.give_back()
+            for lease in invocation.leases.values():
+                lease.give_back()
 
 
 def check_golden(client: Client) -> None:

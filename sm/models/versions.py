@@ -25,7 +25,7 @@ from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.model_processes.python_models import CALL
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, State
-from sm.models.model_loader import Loader
+from sm.models.model_loader import ModelLoader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models
 from sm.repository.ensembles import steps
@@ -60,7 +60,7 @@ class Versions:
 
     def __init__(
         self,
-        loader: Loader,
+        loader: ModelLoader,
         box: Box,
         fetch: Callable[[], Path],
         drain_s: float,
@@ -301,7 +301,7 @@ class Versions:
         def retire() -> None:
             """Unload it when its time is over and its last request has ended."""
             with contextlib.suppress(TriremeError):
-                if self._loader.unload_idle(record, self._box.holds_folder):
+                if self._loader.unload_idle(record, self._box.leases_folder):
                     poll.stop()
 
         poll = Poll("retire", WATCH_S, retire, first_s=self._drain_s)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError
-from sm.plugins.discovery import Found
+from sm.plugins.discovery import DiscoveredClients
 from sm.plugins.sources import ClientSource
 from sm.polling import Poll
 
@@ -37,7 +37,7 @@ class Build(Protocol):
 
     def __call__(
         self, *, reusable: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
-    ) -> Found: ...
+    ) -> DiscoveredClients: ...
 
 
 class Reloader:
@@ -55,12 +55,12 @@ class Reloader:
         build: Build,
         folders: tuple[Path, ...],
         log_marks: Path,
-        publish: Callable[[Found], object],
+        publish: Callable[[DiscoveredClients], object],
     ) -> None:
         self._build, self._folders, self._log_marks, self._publish = build, folders, log_marks, publish
         self._clients: dict[Path, Client] = {}
         self._scanned = self._loaded_files = scan(folders)
-        self._found = Found({})
+        self._found = DiscoveredClients({})
         self._load_changed(self._scanned, {})
         publish(self._found)
 

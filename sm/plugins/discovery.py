@@ -81,7 +81,7 @@ def _files(source: ClientSource) -> dict[str, bytes]:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredClients:
     """The clients that were found, by name, and the reasons why others were left out."""
 
     clients: Mapping[str, Client]
@@ -95,7 +95,7 @@ class Found:
     errors: Mapping[str, str] = field(default_factory=dict)
     stale: Mapping[str, str] = field(default_factory=dict)
 
-    def with_served(self, name: str) -> Found:
+    def with_served(self, name: str) -> DiscoveredClients:
         """Return what was found when one of ``unserved`` has passed its check."""
         added = self.unserved[name]
         names = {name, added.source.name}
@@ -130,7 +130,7 @@ def find_clients(
     code: CodeFolder | None = None,
     reusable: dict[Path, Client] | None = None,
     report: Callable[[ClientSource, StartError], None] = log_broken_client,
-) -> Found:
+) -> DiscoveredClients:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
     Args:
@@ -186,4 +186,4 @@ def find_clients(
                 sources_by_name.setdefault(source.name, source)
         else:
             clients[client.name] = reusable[source.file] = client
-    return Found(clients, left_out, unserved, broken)
+    return DiscoveredClients(clients, left_out, unserved, broken)

@@ -157,7 +157,7 @@ class RunningInvocation(Invocation):
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
             _unrecorded.add(self)
-            self.holds = {}
+            self.leases = {}
         self._entered += 1
         return self
 
@@ -166,8 +166,8 @@ class RunningInvocation(Invocation):
         if self._entered:
             return
         self.slot.leave()
-        for hold in (self.holds or {}).values():
-            hold.give_back()
+        for lease in (self.leases or {}).values():
+            lease.give_back()
         if self.note is not None:
             OnceNotes.end(self)
         self.record(None if error is None else describe_error(error), -1.0)
@@ -193,10 +193,10 @@ class RunningInvocation(Invocation):
         metrics.IN_FLIGHT.inc(running)
         # A list is answered with 200 if one of its records was right.
         of_version = self.failed_status or status
-        if self.holds and says_failed(of_version) is not None:
-            for name, hold in list(self.holds.items()):
-                if hold.variant:
-                    metrics.variant(name, hold.variant, of_version).observe(seconds)
+        if self.leases and says_failed(of_version) is not None:
+            for name, lease in list(self.leases.items()):
+                if lease.variant:
+                    metrics.variant(name, lease.variant, of_version).observe(seconds)
         level = line_level(self.sample, status, seconds)
         if level:
             log.log(level, "invocation", extra=self._line(status, failure, seconds))
@@ -209,8 +209,8 @@ class RunningInvocation(Invocation):
             answer.body = Stream(answer.body, self, self._count_part)
         if self.repeats:
             answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
-        if self.holds:
-            variants = {hold.record.id: hold.variant for hold in self.holds.values() if hold.variant}
+        if self.leases:
+            variants = {lease.record.id: lease.variant for lease in self.leases.values() if lease.variant}
             for identity, variant in variants.items():
                 answer.headers = {**answer.headers, "X-Trireme-Version": f"{identity}; {variant}"}
         if self.wants_timing:
@@ -239,13 +239,13 @@ class RunningInvocation(Invocation):
         stages = {name: round(1000 * part, 2) for name, part in self.stages.copy().items()}
         queue_ms = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
         _, code, reason = failure or (0, None, None)
-        hold = (self.holds or {}).get(self.model)
+        lease = (self.leases or {}).get(self.model)
         line = {
             "model": self.model,
             "status": status,
             "version": self.version or None,
-            "version_id": hold.record.id if hold and hold.record.version else None,
-            "variant": (hold and hold.variant) or None,
+            "version_id": lease.record.id if lease and lease.record.version else None,
+            "variant": (lease and lease.variant) or None,
             "code": code,
             "reason": reason,
             "ms": round(seconds * 1000, 2),

@@ -33,14 +33,14 @@ from sm.metrics.files import reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import FoundLoader
-from sm.models.holds import Holds
 from sm.models.load_records import LoadRecords
+from sm.models.model_leases import ModelLeases
 from sm.models.on_demand import Demand
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
 from sm.plugins import code_imports
 from sm.plugins.client_reload import Reloader
-from sm.plugins.discovery import Found, find_clients
+from sm.plugins.discovery import DiscoveredClients, find_clients
 from sm.plugins.sources import discover_in_models
 from sm.plugins.stuck_code import MakingLimit
 from sm.polling import WATCH_S, Poll, stop_all
@@ -270,7 +270,7 @@ class DataPlane(Plane):
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:
             versions = VersionLoader(LoadRecords(self.box.models_file))
-            models = Models(versions, Holds(self.box.holds_folder), transport.forget)
+            models = Models(versions, ModelLeases(self.box.leases_folder), transport.forget)
             current = CurrentModels(transport, models)
             versions.start(find(current), current)
             Poll("new-versions", WATCH_S, partial(prepare_staged, models, versions, self.box)).start()
@@ -286,7 +286,7 @@ class DataPlane(Plane):
             return Models(found), found
         in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
         folders = (*self.settings.clients, code.folder, *in_models)
-        found = FoundLoader(Found({}), names)
+        found = FoundLoader(DiscoveredClients({}), names)
         Reloader(partial(find, transport), folders, self.box.reloads_folder, found.put).watch()
         return Models(found), found
 
@@ -296,7 +296,7 @@ class DataPlane(Plane):
         demand = Demand(self.box.control_socket, records, keys) if self.box.catalog else None
         return Models(
             ArchiveLoader(records, transport, demand, lists_models=not keys),
-            Holds(self.box.holds_folder) if demand else None,
+            ModelLeases(self.box.leases_folder) if demand else None,
             transport.forget,
             is_closed=True,
             comes_again=demand is not None,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.models import staging
+from sm.models import archive_copy
 from sm.models.archive_copy import MAX_COPIED_FILE_BYTES, copy_archive
 from sm.settings import HERE
 
@@ -145,7 +145,7 @@ def link_folders_into_each_other(archive: Path) -> None:
 REFUSED: dict[str, Callable[[Path], object]] = {
     "folders that link into each other": link_folders_into_each_other,
     "too many entries": lambda archive: [(archive / f"file{n}").write_text("") for n in range(20)],
-    "too deep": lambda archive: archive.joinpath(*["d"] * (staging.MAX_DEPTH + 1)).mkdir(parents=True),
+    "too deep": lambda archive: archive.joinpath(*["d"] * (archive_copy.MAX_DEPTH + 1)).mkdir(parents=True),
     "too long a path": lambda archive: archive.joinpath(*["d" * 250] * 13).mkdir(parents=True),
     "a name that is not UTF-8": lambda archive: (archive / os.fsdecode(b"\xff")).write_text(""),
 }
@@ -169,14 +169,14 @@ from sm.models.load_records import LoadRecords
 from sm.models.staging import Staging
 from tests.support.model_archives import ArchiveFolder
 from tests.support.noted_control import RecordingControl
-from sm.models.model_loader import Loader
+from sm.models.model_loader import ModelLoader
 home, run = Path(sys.argv[1]), Path(sys.argv[2])
 platform = ArchiveFolder(home)
 url = platform.write_flat("large")
 for number in range(20):
     (Path(url) / f"labels{number}.txt").write_bytes(bytes(50_000))
 (run / "models").mkdir()
-loader = Loader(LoadRecords(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
+loader = ModelLoader(LoadRecords(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
 try:
     loader.load("large", url)
 except OutOfMemory:

@@ -16,7 +16,7 @@ import pytest
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.memory_room import MemoryRoom
-from sm.models.model_loader import Loader, plain
+from sm.models.model_loader import ModelLoader, plain
 from sm.models.staging import Staging
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
@@ -25,7 +25,7 @@ from tests.support.noted_control import RecordingControl
 ENSEMBLE = {"pre": multiplying_model(), "all": chain_config("pre")}
 
 
-class PlayedLoader(Loader):
+class PlayedLoader(ModelLoader):
     """A loader that has all it needs but a Triton, which is played."""
 
     def __init__(

@@ -21,9 +21,9 @@ from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError,
 from sm.invocation import Invocation, current
 from sm.models import on_demand
 from sm.models.archive_clients import ArchiveLoader
-from sm.models.holds import Holds, alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
-from sm.models.model_loader import Loader
+from sm.models.model_leases import ModelLeases, alone
+from sm.models.model_loader import ModelLoader
 from sm.models.on_demand import (
     FAILED,
     LOADED,
@@ -64,7 +64,7 @@ class SmallLoader:
     def unload(self, name: str) -> None:
         self.records.remove(name)
 
-    unload_idle = Loader.unload_idle
+    unload_idle = ModelLoader.unload_idle
 
     def using(self, _: Path) -> AbstractContextManager[None]:
         return nullcontext()
@@ -76,16 +76,16 @@ class Setup:
     def __init__(self, folder: Path, room: int = 2, pinned: str = "", source: str = "") -> None:
         for name in "abc":
             (folder / "repository" / name).mkdir(parents=True)
-        self.holds = folder / "holds"
-        self.holds.mkdir()
+        self.leases = folder / "leases"
+        self.leases.mkdir()
         self.loader = SmallLoader(LoadRecords(folder / "models.json"), room)
         catalog, loader = Catalog(source or str(folder / "repository"), folder), self.loader
-        self.models = OnDemand(loader, catalog, self.holds, pinned)  # type: ignore[arg-type]
+        self.models = OnDemand(loader, catalog, self.leases, pinned)  # type: ignore[arg-type]
 
     def load(self, name: str, used: float) -> None:
         assert self.models.ask(name) in (LOADED, LOADING)
-        wait_until((self.holds / f"id-{name}").exists, description="the load")
-        os.utime(self.holds / f"id-{name}", (used, used))
+        wait_until((self.leases / f"id-{name}").exists, description="the load")
+        os.utime(self.leases / f"id-{name}", (used, used))
 
     def state(self, name: str) -> str:
         return next(row["state"] for row in self.models.list() if row["modelName"] == name)
@@ -104,8 +104,8 @@ def test_the_model_that_was_used_longest_ago_makes_room_unless(tmp_path: Path, r
     setup.load("a", used=2)
     setup.load("b", used=1)
     if reason == "a request holds it":
-        Holds(setup.holds).take("id-b")
-        os.utime(setup.holds / "id-b", (1, 1))
+        ModelLeases(setup.leases).take("id-b")
+        os.utime(setup.leases / "id-b", (1, 1))
         with pytest.raises(Conflict):
             setup.models.evict("b")
     setup.load("c", used=3)
@@ -199,41 +199,41 @@ def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path
 
 
 def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> None:
-    (tmp_path / "holds").mkdir()
+    (tmp_path / "leases").mkdir()
     records, triton = LoadRecords(tmp_path / "models.json"), None
     demand = AnsweredDemand(tmp_path, records, {"cats": lambda: records.put(record("cats"))})
     loader = ArchiveLoader(records, triton, demand)  # type: ignore[arg-type]
-    models = Models(loader, Holds(tmp_path / "holds"), is_closed=True)
+    models = Models(loader, ModelLeases(tmp_path / "leases"), is_closed=True)
     assert not models.known("cats")
     assert not records.read().records
     request: Any = Invocation(math.inf)
-    request.holds = {}
+    request.leases = {}
     assert models.use("cats", request) == ("cats", None, "cats")
     assert models.known("cats")
-    with alone(tmp_path / "holds", "id-cats") as is_idle:
+    with alone(tmp_path / "leases", "id-cats") as is_idle:
         assert not is_idle
 
 
 def test_a_worker_holds_the_model_of_its_request(tmp_path: Path) -> None:
     """So the control plane, which asks in the same folder, does not unload it."""
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, catalog=str(tmp_path))
-    box.holds_folder.mkdir()
+    box.leases_folder.mkdir()
     LoadRecords(box.models_file).put(record("cats"))
     models = DataPlane.archives(SimpleNamespace(box=box), Mock())  # type: ignore[arg-type]
     request: Any = Invocation(math.inf)
-    request.holds = {}
+    request.leases = {}
     models.use("cats", request)
-    with alone(box.holds_folder, "id-cats") as is_idle:
+    with alone(box.leases_folder, "id-cats") as is_idle:
         assert not is_idle
 
 
 def test_nobody_is_alone_with_a_held_model_and_holds_one_that_is_being_unloaded(tmp_path: Path) -> None:
-    holds = Holds(tmp_path)
-    assert holds.take("a") and holds.take("a")
-    holds.release("a")
+    leases = ModelLeases(tmp_path)
+    assert leases.take("a") and leases.take("a")
+    leases.release("a")
     with alone(tmp_path, "a") as is_idle:
         assert not is_idle
-    holds.release("a")
+    leases.release("a")
     with alone(tmp_path, "a") as is_idle:
-        assert is_idle and not holds.take("a")
-    assert holds.take("a")
+        assert is_idle and not leases.take("a")
+    assert leases.take("a")

@@ -12,26 +12,26 @@ import pytest
 
 from sm.invocation import current
 from sm.models import version_clients
-from sm.models.holds import Holds, alone
 from sm.models.load_records import LoadRecord, LoadRecords, State
+from sm.models.model_leases import ModelLeases, alone
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare
-from sm.plugins.discovery import Found
+from sm.plugins.discovery import DiscoveredClients
 from tests.support.invocations import waiting_requests
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> LoadRecords:
-    (tmp_path / "holds").mkdir()
+    (tmp_path / "leases").mkdir()
     return LoadRecords(tmp_path / "models.json")
 
 
 def start(loader: VersionLoader, folder: Path, **unserved: Any) -> Models:
     """Start a worker with a client of the models ``a`` and ``b``. There is no Triton that it could ask."""
-    models = Models(loader, Holds(folder / "holds"))
+    models = Models(loader, ModelLeases(folder / "leases"))
     triton: Any = None
     both: Any = SimpleNamespace(name="both", required_models=lambda: ("a", "b"))
-    loader.start(Found({"both": both}, unserved=unserved), CurrentModels(triton, models))
+    loader.start(DiscoveredClients({"both": both}, unserved=unserved), CurrentModels(triton, models))
     return models
 
 
@@ -49,7 +49,7 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
 
     def check_golden(client: Any) -> None:
         assert all(models.hold(name, current()) for name in client.required_models())
-        with alone(tmp_path / "holds", "first-b") as is_idle:
+        with alone(tmp_path / "leases", "first-b") as is_idle:
             assert not is_idle
         if failure is not None:
             raise failure
@@ -58,7 +58,7 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
     with pytest.raises(type(failure)) if failure else nullcontext():
         prepare(models, loader, new)
     for identity in ("first-a", "first-b", "new"):
-        with alone(tmp_path / "holds", identity) as is_idle:
+        with alone(tmp_path / "leases", identity) as is_idle:
             assert is_idle, identity
 
 

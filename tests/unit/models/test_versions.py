@@ -19,7 +19,7 @@ from sm.errors import BadInput, Conflict, NotReady
 from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
-from sm.models.model_loader import Loader
+from sm.models.model_loader import ModelLoader
 from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
 from sm.polling import POLL_S
 from sm.repository.models import digest, names
@@ -32,7 +32,7 @@ from tests.support.model_archives import chain_config, multiplying_model
 class NotingLoader:
     """A loader that notes what is loaded beside. No Triton."""
 
-    take_over, unload_idle = Loader.take_over, Loader.unload_idle
+    take_over, unload_idle = ModelLoader.take_over, ModelLoader.unload_idle
 
     def __init__(self, records: LoadRecords) -> None:
         self.records, self.loads, self.failure = records, list[str](), ""
@@ -63,7 +63,7 @@ class PlayedVersions(Versions):
             multiplying_model().write(self.folder / name)
         first = {name: (name, digest(self.folder, name)) for name in names(self.folder)}
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
-        box.holds_folder.mkdir(exist_ok=True)
+        box.leases_folder.mkdir(exist_ok=True)
         self.played = NotingLoader(LoadRecords(box.models_file))
         verdict = {"verdict": UNDECIDED, "reason": "so"}
         parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
@@ -149,13 +149,13 @@ def test_the_next_control_plane_unloads_a_version_that_does_not_serve(
 def test_an_old_version_is_unloaded_even_if_a_try_fails(
     versions: PlayedVersions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The folder of the holds is gone; on a full disk no file can be made in it."""
+    """The folder of the leases is gone; on a full disk no file can be made in it."""
     loader, box, fetch, _, *others = versions.parts
-    box.holds_folder.rmdir()
+    box.leases_folder.rmdir()
     loader.records.put(LoadRecord("cats", "", "old", "", {}, version="2").beside(State.RETIRED))
     Versions(loader, box, fetch, 0, *others)
     wait_until(lambda: caplog.records, description="the failure")
-    box.holds_folder.mkdir()
+    box.leases_folder.mkdir()
     wait_until(lambda: loader.records.read().records.keys() == {"cats", "dogs"}, description="the unload")
 
 

@@ -14,7 +14,7 @@ from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
 from sm.plugins import code_imports as modules
 from sm.plugins.checks import differences
-from sm.plugins.discovery import Found, NameTaken, find_clients
+from sm.plugins.discovery import DiscoveredClients, NameTaken, find_clients
 from sm.plugins.sources import discover
 from sm.settings import HERE
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
@@ -35,12 +35,12 @@ def forget_modules(tmp_path: Path) -> Iterator[None]:
         modules.forget_modules(folder)
 
 
-def build(repository: Path, *folders: Path, skip: bool = False) -> Found:
+def build(repository: Path, *folders: Path, skip: bool = False) -> DiscoveredClients:
     """Find the clients of a box; those of the repository are in its ``code`` folder."""
     return find_clients(folders, EmptyTriton(), repository, skip)
 
 
-def answers(found: Found) -> dict[str, object]:
+def answers(found: DiscoveredClients) -> dict[str, object]:
     return {name: client.inference(None) for name, client in found.clients.items()}
 
 

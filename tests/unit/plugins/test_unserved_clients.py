@@ -16,7 +16,7 @@ from sm.invocation import current
 from sm.models import found_clients
 from sm.models.found_clients import FoundLoader
 from sm.models.table import Models
-from sm.plugins.discovery import Found, find_clients
+from sm.plugins.discovery import DiscoveredClients, find_clients
 from sm.run_state import Box
 from sm.server.worker import DataPlane
 from sm.settings import Settings
@@ -74,7 +74,7 @@ def test_while_triton_is_unreachable_the_client_waits(
 
 
 def test_a_reload_is_kept_while_a_late_client_is_checked(loader: FoundLoader, triton: LateTriton) -> None:
-    found_anew = Found({})
+    found_anew = DiscoveredClients({})
     triton.serves, triton.asked = True, Mock(side_effect=lambda: loader.put(found_anew))
     assert loader.load("late_client", None)
     assert loader.found is found_anew

@@ -1,7 +1,7 @@
-"""Hold a model while a request uses it, so that nobody unloads it.
+"""Lease a model to the requests that use it, so that nobody unloads it.
 
-A hold is a shared lock on a file; who unloads takes the lock alone. The kernel releases the locks of a worker
-that dies. The time of the file is when the model was used last.
+A lease is a shared lock on a file; who unloads takes the lock alone. The kernel releases the locks of a
+worker that dies. The time of the file is when the model was used last.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
-class Holds:
-    """The holds of this process, by the id of a model's record."""
+class ModelLeases:
+    """The leases of this process, by the id of a model's record."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class Holds:
         self._held: dict[str, tuple[int, int]] = {}
 
     def take(self, identity: str) -> bool:
-        """Hold a model once more. Returns False if it is being unloaded."""
+        """Lease a model once more. Returns False if it is being unloaded."""
         with self._lock:
             file, count = self._held.get(identity, (-1, 0))
             if not count:
@@ -41,7 +41,7 @@ class Holds:
             return True
 
     def release(self, identity: str) -> None:
-        """Give back one hold."""
+        """Give back one lease."""
         with self._lock:
             file, count = self._held.pop(identity)
             if count > 1:
@@ -52,7 +52,7 @@ class Holds:
 
 @contextlib.contextmanager
 def alone(folder: Path, identity: str) -> Iterator[bool]:
-    """Keep others from holding a model. Yields False if a request holds it."""
+    """Keep others from leasing a model. Yields False if a request uses it."""
     file = os.open(folder / identity, FLAGS, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
