@@ -178,19 +178,23 @@ class Batches:
                 self._changed.wait_for(
                     lambda: self._count >= self.max_batch, oldest + self._max_wait - time.monotonic()
                 )
-            found = True
-            while found and len(records) < self.max_batch:
-                found = False
+            found, most = True, self.max_batch
+            while found and len(records) < most:
+                found = has_last = False
                 for invocation, queue in list(self._waiting.items()):
-                    if len(records) == self.max_batch or not self._may_join(queue[0], records):
+                    if len(records) >= most or not self._may_join(queue[0], records):
                         continue
                     found, record = True, queue.popleft()
                     self._count -= 1
                     del self._waiting[invocation]
                     if queue:
                         self._waiting[invocation] = queue  # behind the others
+                    has_last = has_last or not queue
                     if not record.is_gone:
                         records.append(record)
+                # A caller with few records does not wait for a whole batch of another's.
+                if has_last and records:
+                    most = min(most, 2 * len(records))
             if records:
                 self._under_way.append(max(record.length for record in records))
             else:

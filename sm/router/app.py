@@ -29,7 +29,7 @@ from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
-from sm.router.running_invocation import LogSample, record_overdue
+from sm.router.running_invocation import LogSample, in_company, record_overdue
 from sm.router.triton_requests import Triton
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
@@ -103,7 +103,7 @@ def pipeline_of(
         classifier,
         Triton(upstream, models, readiness, chosen if settings.caches_responses else None),
         calls,
-        OrderedMap(ThreadPoolExecutor(settings.threads, "records"), settings.threads),
+        OrderedMap(ThreadPoolExecutor(settings.threads, "records"), settings.threads, in_company),
         FairGate(settings.threads, settings.queue),
         sessions,
         settings.longest_stream - settings.timeout,

@@ -26,6 +26,8 @@ from sm.router.request_types import DispatchRequest, LinesRequest, Message
 
 #: Batches of a request that may be submitted, for each thread, before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
+#: The same while others have requests, who wait for what is submitted: one for so many threads, at least two.
+THREADS_PER_BATCH = 4
 #: Items of a batch. Quick items share a batch, because submitting one may cost more than running it.
 MAX_BATCH = 16
 #: After a batch that took less, the next one is twice as large; after a slower one, items run one by one.
@@ -47,10 +49,19 @@ class OrderedMap:
     Args:
         executor: The threads.
         threads: How many it has.
+        in_company: Returns True while others have requests.
     """
 
-    def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor, self._max_waiting = executor, MAX_BATCHES_PER_THREAD * threads
+    def __init__(
+        self, executor: Executor, threads: int, in_company: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._executor, self._threads, self._in_company = executor, threads, in_company
+
+    def _max_waiting(self) -> int:
+        """Return how many batches of a request may be submitted now."""
+        if self._in_company():
+            return max(2, self._threads // THREADS_PER_BATCH)
+        return MAX_BATCHES_PER_THREAD * self._threads
 
     def run(
         self,
@@ -88,7 +99,7 @@ class OrderedMap:
             while True:
                 while (
                     invocation.remaining()
-                    and len(waiting) < self._max_waiting
+                    and len(waiting) < self._max_waiting()
                     and (batch := list(islice(source, size)))
                 ):
                     waiting.append((batch, self._executor.submit(run_batch, batch)))

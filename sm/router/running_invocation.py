@@ -72,6 +72,14 @@ OVERDUE = DeadlinePassed("the invocation's time is over, and its client still ru
 
 #: The invocations of this process that are not recorded yet. Whoever removes one records it.
 _unrecorded: set[RunningInvocation] = set()
+#: Seconds for which a process that ran two invocations at once is expected to do so again.
+COMPANY_S = 1.0
+_last_company = -COMPANY_S
+
+
+def in_company() -> bool:
+    """True if this process runs several invocations, or did a moment ago."""
+    return len(_unrecorded) > 1 or time.monotonic() < _last_company + COMPANY_S
 
 
 def record_overdue() -> None:
@@ -157,6 +165,9 @@ class RunningInvocation(Invocation):
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
             _unrecorded.add(self)
+            if len(_unrecorded) > 1:
+                global _last_company
+                _last_company = time.monotonic()
             self.leases = {}
         self._entered += 1
         return self

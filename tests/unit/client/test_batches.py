@@ -144,6 +144,7 @@ def test_no_batch_is_larger_than_the_client_says(callers: Callers) -> None:
 
 
 def test_a_long_list_leaves_room_for_other_callers_in_the_next_batch(callers: Callers) -> None:
+    """That batch has as many records of the list as of others at most, who would wait for all of it."""
     callers.occupy()
     for number in range(1, AT_ONCE):
         callers.call("hold", *"1234567")
@@ -153,7 +154,7 @@ def test_a_long_list_leaves_room_for_other_callers_in_the_next_batch(callers: Ca
     callers.release()
     for future in (long_list, *others):
         future.result(SECONDS)
-    assert {"a", "b"} <= set(callers.client.together[AT_ONCE - 1])
+    assert callers.client.together[AT_ONCE - 1] == ["t0", "a", "b", "t1", "t2", "t3"]
 
 
 def test_a_full_batch_does_not_wait_for_the_one_before(callers: Callers) -> None:

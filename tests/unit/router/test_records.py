@@ -156,6 +156,29 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(ordered_map: Ordere
     assert len(work.started) <= started + THREADS * MAX_BATCH
 
 
+def test_while_others_have_requests_a_list_has_two_batches_under_way() -> None:
+    """What is submitted they wait for."""
+    at_once, most, lock, company = 0, [0], threading.Lock(), [True]
+
+    def work(_: int) -> None:
+        nonlocal at_once
+        with lock:
+            at_once += 1
+            most[-1] = max(most[-1], at_once)
+        time.sleep(0.005)
+        with lock:
+            at_once -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        ordered_map = OrderedMap(pool, 8, lambda: company[-1])
+        for is_accompanied in (True, False):
+            most.append(0)
+            company.append(is_accompanied)
+            assert len([*ordered_map.run(range(40), work, lambda: None, endless())]) == 40
+    with_company, alone = most[1:]
+    assert with_company <= 2 < alone
+
+
 def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(ordered_map: OrderedMap) -> None:
     work = Work()
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 
 from sm.errors import BadInput, ChosenStatus, ModelFailed, TriremeError, UnknownModel, WrongPayload
-from sm.router.running_invocation import MAX_REASON_CHARACTERS, LogSample, line_level, reason_of
+from sm.router import running_invocation
+from sm.router.running_invocation import (
+    MAX_REASON_CHARACTERS,
+    LogSample,
+    RunningInvocation,
+    in_company,
+    line_level,
+    reason_of,
+)
 
 
 def test_successes_are_sampled_but_errors_and_slow_requests_are_always_logged_unless_below_the_log_level(
@@ -48,3 +57,19 @@ def test_a_reason_says_what_is_wrong_without_what_was_sent(error: TriremeError, 
     assert found
     assert len(found) <= MAX_REASON_CHARACTERS
     assert "SECRET" not in found
+
+
+def test_two_invocations_at_once_are_company_and_for_a_moment_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller who sends one request after the other finds the way free each time."""
+
+    def invocation() -> RunningInvocation:
+        return RunningInvocation(math.inf, lambda: False, "id", None, LogSample())
+
+    monkeypatch.setattr(running_invocation, "_last_company", -math.inf)
+    with invocation():
+        assert not in_company()
+        with invocation():
+            assert in_company()
+        assert in_company()
+        monkeypatch.setattr(running_invocation, "COMPANY_S", 0.0)
+        assert not in_company()
