@@ -139,7 +139,7 @@ class Box:
     engines_folder = InRun("engines")
     #: Written by the data workers: a file for each client that could not be made in time.
     stuck_folder = InRun("stuck")
-    #: The workers' memory-mapped series.
+    #: The workers' memory-mapped series; a link to shared memory if that has room.
     metrics_folder = InRun("metrics")
     #: Multi-model mode, written by the control plane: the reason why Triton must be started again.
     replacement_file = InRun("replace-triton")
@@ -167,7 +167,7 @@ class Box:
 
     def save(self) -> None:
         """Create the files that child processes expect in the run folder."""
-        self.metrics_folder.mkdir()
+        self.metrics_folder.mkdir(exist_ok=True)
         self.engines_folder.mkdir()
         os.mkfifo(self.reloads_pipe, 0o600)
         os.mkfifo(self.reports_pipe, 0o600)

@@ -1,42 +1,41 @@
-"""A client's own metrics: counters, gauges and histograms that it makes in ``setup``.
+"""A client's own metrics: prometheus_client's counters, gauges and histograms, which it makes in ``setup``.
 
-They have the form of prometheus_client's. A label's values are declared, so no request can add a series.
+The box adds the label ``model``. A label's values are declared, so no request can add a series.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
 import sys
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import product
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
-import prometheus_client
-from prometheus_client.mmap_dict import mmap_key
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 from sm.errors import ClientFailed, StartError
 from sm.metrics import BUCKETS, CLIENT_PREFIX, MODELS, OTHERS
-from sm.metrics.files import ENTRY_BYTES, make_room
+from sm.metrics.files import CLIENT_BYTES
 
 log = logging.getLogger(__name__)
 #: What the gauges of several workers become: their sum, lowest, highest or last value.
 GaugeMode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
-MODES: tuple[GaugeMode, ...] = ("livesum", "livemin", "livemax", "livemostrecent")
 #: Numbers of one client. A histogram has one for each bucket of each series, and two more. Every worker has
 #: them, and every scrape reads them.
 MAX_NUMBERS = 1000
-#: Characters of a metric's name, of a label's name and of a label's value.
-MAX_CHARACTERS = 64
-NAME, LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*"), re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-#: As long as the bound of a bucket can be in a file.
-LONG_BOUND = str(-sys.float_info.max)
-#: Label names with a meaning of their own to Prometheus, or to the log's lines for CloudWatch.
-RESERVED_LABELS = frozenset(("le", "quantile", "model", "endpoint", "level", "message"))
+#: A metric's name; a label's, if it has no meaning to Prometheus or to the log's lines for CloudWatch.
+NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+LABEL = re.compile(r"(?!__|(?i:le|quantile|model|endpoint|level|message)$)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+#: What UTF-8 can encode: a lone surrogate would spoil the whole of ``/metrics``.
+TEXT, VALUE = re.compile(r"[^\ud800-\udfff]*"), re.compile(r"[^\ud800-\udfff]{1,64}")
+#: Bytes of a number beside what names it: its length, value and time, and the bound of a bucket.
+ENTRY_BYTES = 36 + len(json.dumps({"le": str(-sys.float_info.max)}))
 #: The names of a metric's labels, each with the values that are counted by name.
 Labels = Mapping[str, Iterable[object]]
 NO_LABELS: Labels = {}
@@ -48,66 +47,16 @@ class Named(Protocol):
     name: str
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What all clients with a metric of one name must have in common."""
-
-    kind: str
-    labels: tuple[str, ...]
-    #: A gauge's mode, or a histogram's buckets.
-    detail: tuple[Any, ...] = ()
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers a series has: a histogram's sum, its buckets, and that of all that is larger."""
-        return len(self.detail) + 2 if self.kind == "histogram" else 1
-
-    def __str__(self) -> str:
-        labels = f"the labels {', '.join(self.labels)}" if self.labels else "no labels"
-        detail = f" and {', '.join(map(str, self.detail))}" if self.detail else ""
-        return f"a {self.kind} with {labels}{detail}"
+M = TypeVar("M", bound=MetricWrapperBase)
 
 
-@dataclass(frozen=True)
-class Family:
-    """A metric of all clients that have one of its name."""
+class Labelled:
+    """A metric with labels: :meth:`labels` returns the series to count in."""
 
-    shape: Shape
-    #: prometheus_client's metric.
-    metric: Any
-    #: The label values, ``model`` first, of the series that have room in this worker's file.
-    series: set[tuple[str, ...]] = field(default_factory=set)
+    def __init__(self, metric: Any, model: str, declared: Mapping[str, Sequence[str]]) -> None:
+        self._metric, self._model, self._declared = metric, model, declared
 
-
-#: The metrics of this worker, by name without prefix. They stay until it ends: a client that is loaded again
-#: counts on in the same series, and one that is gone leaves its counts, as sums over workers must not fall.
-_METRICS: dict[str, Family] = {}
-_LOCK = threading.Lock()
-
-
-class Unwritten:
-    """Takes the counts of a metric for whose series there is no room."""
-
-    def labels(self, *_: str) -> Self:
-        return self
-
-    def inc(self, amount: float) -> None:
-        """Forget a number."""
-
-    set = observe = inc
-
-
-class Metric:
-    """A metric. If it has labels, :meth:`labels` returns the series to count in."""
-
-    def __init__(
-        self, name: str, labels: Mapping[str, tuple[str, ...]], metric: Any, values: tuple[str, ...]
-    ) -> None:
-        self.name, self._labels = name, labels
-        #: prometheus_client's metric, and the values of its first labels.
-        self._metric, self._values = metric, values
-
-    def labels(self, *values: object, **named: object) -> Self:
+    def labels(self, *values: object, **named: object) -> Any:
         """Return the series with these values; a value that ``setup`` has not declared counts as ``others``.
 
         Args:
@@ -117,64 +66,30 @@ class Metric:
         Raises:
             ValueError: These are not the metric's labels.
         """
-        if (values and named) or {*named} - {*self._labels} or len(values or named) != len(self._labels):
-            raise ValueError(f"{self.name} takes a value for each label: {', '.join(self._labels) or 'none'}")
-        given = map(str, values or (named[label] for label in self._labels))
-        known = zip(given, self._labels.values(), strict=True)
-        key = tuple(value if value in declared else OTHERS for value, declared in known)
-        return type(self)(self.name, {}, self._metric, (*self._values, *key))
-
-    @property
-    def _series(self) -> Any:
-        if self._labels:
-            raise ValueError(f"{self.name} has labels: call labels({', '.join(self._labels)}) first")
-        return self._metric.labels(*self._values)
-
-    def _checked(self, amount: float, at_least: float = -math.inf) -> float:
-        """Return the number; one that is not finite would spoil every later sum."""
-        number = float(amount)
-        if not math.isfinite(number) or number < at_least:
-            expected = "a number from 0" if at_least == 0 else "a finite number"
-            raise ValueError(f"{self.name} takes {expected}, not {number}")
-        return number
+        given = named or dict(zip(self._declared, values, strict=False))
+        if (values and named) or {*given} != {*self._declared} or len(values or named) != len(given):
+            raise ValueError(f"the metric takes a value for each label: {', '.join(self._declared)}")
+        known = {label: value for label, value in given.items() if str(value) in self._declared[label]}
+        return self._metric.labels(**{**dict.fromkeys(given, OTHERS), **known, "model": self._model})
 
 
-class Counter(Metric):
-    """A count of what has happened; it only grows."""
+class Uncounted(nullcontext[None]):
+    """Takes the calls of a metric that has no room."""
 
-    def inc(self, amount: float = 1.0) -> None:
-        """Add ``amount``. Raises :class:`ValueError` if it is negative or not finite."""
-        self._series.inc(self._checked(amount, at_least=0))
+    def _ignore(self, *_: object, **__: object) -> Self:
+        return self
 
-
-class Histogram(Metric):
-    """How numbers are spread, such as sizes or seconds."""
-
-    def observe(self, amount: float) -> None:
-        """Count ``amount`` in its bucket. Raises :class:`ValueError` if it is not finite."""
-        self._series.observe(self._checked(amount))
+    __getattr__ = __call__ = _ignore
 
 
-class Gauge(Metric):
-    """A value that goes up and down."""
-
-    def set(self, value: float) -> None:
-        """Set the value of this worker. Raises :class:`ValueError` if it is not finite."""
-        self._series.set(self._checked(value))
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Add to the value of this worker."""
-        series, number = self._series, self._checked(amount)
-        try:
-            series.inc(number)
-        except RuntimeError:  # the library has no such call in the mode livemostrecent
-            with _LOCK:
-                (family,) = series.collect()
-                series.set(family.samples[0].value + number)
-
-    def dec(self, amount: float = 1.0) -> None:
-        """Subtract from the value of this worker."""
-        self.inc(-amount)
+#: The metrics of this worker by name without prefix, and what clients mean by each. They stay until it ends:
+#: a client that is loaded again counts on in the same series, and one that is gone leaves its counts, as sums
+#: over workers must not fall.
+_METRICS: dict[str, tuple[str, Any]] = {}
+#: The series that have room in this worker's files, and the bytes that are left for more.
+_SERIES: set[tuple[str, ...]] = set()
+_ROOM = {**CLIENT_BYTES}
+_LOCK = threading.Lock()
 
 
 class Metrics:
@@ -210,8 +125,7 @@ class Metrics:
         Raises:
             StartError: A name, a label or the number of series is not possible, or the name is taken.
         """
-        name = str(name).removesuffix("_total")
-        return Counter(name, *self._make("counter", name, documentation, labels))
+        return self._make(Counter, "counter", str(name).removesuffix("_total"), documentation, labels)
 
     def gauge(
         self,
@@ -232,11 +146,10 @@ class Metrics:
         Raises:
             StartError: See :meth:`counter`.
         """
-        if multiprocess_mode not in MODES:
-            raise StartError(
-                f"the gauge {name!r} has a multiprocess_mode that is none of {', '.join(MODES)}."
-            )
-        return Gauge(name, *self._make("gauge", name, documentation, labels, (multiprocess_mode,)))
+        file = f"gauge_{multiprocess_mode}"
+        if file not in CLIENT_BYTES:
+            raise StartError(f"the gauge {name!r} needs one of the multiprocess_modes of its description.")
+        return self._make(Gauge, file, name, documentation, labels, multiprocess_mode=multiprocess_mode)
 
     def histogram(
         self,
@@ -256,19 +169,16 @@ class Metrics:
         Raises:
             StartError: See :meth:`counter`.
         """
-        try:
-            bounds = tuple(float(bound) for bound in buckets)
-        except (TypeError, ValueError):
-            bounds = ()
-        bounds = bounds[:-1] if bounds[-1:] == (math.inf,) else bounds
-        if not bounds or not all(map(math.isfinite, bounds)) or sorted({*bounds}) != [*bounds]:
+        bounds: list[float] = []
+        with suppress(TypeError, ValueError):
+            bounds = [float(bound) for bound in buckets if bound != math.inf]
+        if not bounds or not all(map(math.isfinite, bounds)) or sorted({*bounds}) != bounds:
             raise StartError(f"the histogram {name!r} needs buckets: finite numbers, each above the last.")
-        return Histogram(name, *self._make("histogram", name, documentation, labels, bounds))
+        return self._make(Histogram, "histogram", name, documentation, labels, buckets=bounds)
 
     def _make(
-        self, kind: str, name: str, documentation: str, labels: Labels, detail: tuple[Any, ...] = ()
-    ) -> tuple[Mapping[str, tuple[str, ...]], Any, tuple[str, ...]]:
-        """Return the declared labels, prometheus_client's metric, and the value of its label ``model``."""
+        self, kind: type[M], file: str, name: str, documentation: str, labels: Labels, **detail: Any
+    ) -> M:
         if not self._is_open:
             raise ClientFailed(
                 f"the client of {self._client.name!r} failed: it makes the metric {name!r} outside of setup, "
@@ -277,66 +187,58 @@ class Metrics:
         if name in self._numbers:
             raise StartError(f"it makes the metric {name!r} twice.")
         declared = check_declaration(name, documentation, labels)
-        shape = Shape(kind, (*declared,), detail)
-        series = math.prod(len(values) + 1 for values in declared.values())
-        self._numbers[name] = series * shape.numbers
+        numbers = len(detail["buckets"]) + 2 if "buckets" in detail else 1
+        self._numbers[name] = numbers * math.prod(len(values) + 1 for values in declared.values())
         if sum(self._numbers.values()) > MAX_NUMBERS:
             raise StartError(
                 f"with the metric {name!r} it has {sum(self._numbers.values()):,} series, and "
                 f"{MAX_NUMBERS:,} are possible: declare fewer values of labels, or fewer buckets."
             )
         model = MODELS.of(self._client.name)
-        combinations = [
-            (model, *values) for values in product(*((*each, OTHERS) for each in declared.values()))
-        ]
+        values = [(model, *rest) for rest in product(*((*each, OTHERS) for each in declared.values()))]
         with _LOCK:
-            family = find_family(name, shape, documentation)
-            new = [values for values in combinations if values not in family.series]
-            if new and not reserve_room(name, shape, documentation, new):
-                log.warning(
-                    "the metric %r of the client %r is not on /metrics: there is no room for its series",
-                    name,
-                    self._client.name,
-                )
-                return declared, Unwritten(), (model,)
-            family.series.update(new)
-        if detail[:1] not in (("livemin",), ("livemax",)):  # a zero could be the lowest value, or the highest
-            for values in new:
-                family.metric.labels(*values)
-        return declared, family.metric, (model,)
+            metric = find_metric(kind, file, name, documentation, (*declared,), detail)
+            names = name, documentation, *declared, "model", 2 * CLIENT_PREFIX, "_bucket"
+            if not has_room(file, numbers, [(name, *rest) for rest in values], names):
+                log.warning("the metric %r of %r is not on /metrics: it has no room", name, self._client.name)
+                return cast(M, Uncounted())
+        for series in values:
+            metric.labels(*series)
+        return cast(M, Labelled(metric, model, declared)) if declared else metric.labels(model)
 
 
-def find_family(name: str, shape: Shape, documentation: str) -> Family:
+def find_metric(
+    kind: type[M],
+    file: str,
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    detail: Mapping[str, Any],
+) -> M:
     """Return the metric of a name; make it if it is new. Raises :class:`StartError` if the name is taken."""
-    family = _METRICS.get(name)
-    if family is None:
-        names = CLIENT_PREFIX + name, documentation, ("model", *shape.labels)
+    meaning = f"a {file} with the labels {labels} and {detail}"
+    if name not in _METRICS:
         with suppress(ValueError):  # another metric is shown by this name
-            family = _METRICS[name] = Family(shape, create_metric(shape, *names))
-    if family is None or family.shape != shape:
-        taken = f", {family.shape}" if family else ""
+            metric = kind(CLIENT_PREFIX + name, documentation, ("model", *labels), **detail)
+            _METRICS[name] = meaning, metric
+    known, found = _METRICS.get(name, ("another metric", None))
+    if known != meaning:
         raise StartError(
-            f"the metric {name!r} is {shape}, but there is another by this name already{taken}: give it "
-            "another name, or start the box again if the other is gone."
+            f"the metric {name!r} is {meaning}, but its name is taken by {known}: give it another name, or "
+            "start the box again if the other is gone."
         )
-    return family
+    return cast(M, found)
 
 
-def create_metric(shape: Shape, name: str, documentation: str, labels: Sequence[str]) -> Any:
-    """Create prometheus_client's metric. Raises :class:`ValueError` if the name is taken."""
-    if shape.kind == "counter":
-        return prometheus_client.Counter(name, documentation, labels)
-    if shape.kind == "gauge":
-        return prometheus_client.Gauge(name, documentation, labels, multiprocess_mode=shape.detail[0])
-    return prometheus_client.Histogram(name, documentation, labels, buckets=shape.detail)
-
-
-def reserve_room(name: str, shape: Shape, documentation: str, series: Iterable[tuple[str, ...]]) -> bool:
-    """Reserve disk space for new series. Returns False if there is none."""
-    names = CLIENT_PREFIX + name, CLIENT_PREFIX + name + "_bucket", ["model", *shape.labels, "le"]
-    sizes = [len(mmap_key(*names, [*values, LONG_BOUND], documentation)) + ENTRY_BYTES for values in series]
-    kind = f"gauge_{shape.detail[0]}" if shape.kind == "gauge" else shape.kind
-    return make_room(kind, shape.numbers * sum(sizes))
+def has_room(file: str, numbers: int, series: Sequence[tuple[str, ...]], names: Sequence[str]) -> bool:
+    """Take the space of new series from what this worker's file has left. Returns False for too little."""
+    new = [each for each in series if each not in _SERIES]
+    size = numbers * sum(len(json.dumps([*each, *names])) + ENTRY_BYTES for each in new)
+    if size > _ROOM[file]:
+        return False
+    _ROOM[file] -= size
+    _SERIES.update(new)
+    return True
 
 
 @contextmanager
@@ -353,12 +255,12 @@ def setting_up(client: object) -> Generator[None]:
         own._is_open = False
 
 
-def check_declaration(name: str, documentation: str, labels: Labels) -> Mapping[str, tuple[str, ...]]:
+def check_declaration(name: object, documentation: object, labels: object) -> dict[str, tuple[str, ...]]:
     """Return the labels' values as strings. Raises :class:`StartError` for what Prometheus cannot show."""
-    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_CHARACTERS:
-        raise StartError(
-            f"{name!r} is not a name for a metric: up to {MAX_CHARACTERS} letters, digits and underscores."
-        )
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise StartError(f"{name!r} is not a name for a metric: up to 64 letters, digits and underscores.")
+    if not isinstance(documentation, str) or not TEXT.fullmatch(documentation):
+        raise StartError(f"the metric {name!r} needs a sentence that describes it.")
     if not isinstance(labels, Mapping) or any(
         isinstance(values, str) or not isinstance(values, Iterable) for values in labels.values()
     ):
@@ -366,29 +268,15 @@ def check_declaration(name: str, documentation: str, labels: Labels) -> Mapping[
             f"the labels of the metric {name!r} must be a dictionary of names and their values, as "
             '{"size": ("small", "large")}.'
         )
-    declared = {}
-    for label, values in labels.items():
-        if not isinstance(label, str) or not LABEL.fullmatch(label) or len(label) > MAX_CHARACTERS:
-            raise StartError(f"the metric {name!r} has a label {label!r}, which is not a name for one.")
-        if label.lower() in RESERVED_LABELS:
-            raise StartError(f"the metric {name!r} has a label {label!r}, which has a meaning already.")
-        texts = (str(value) for value in values)
-        declared[label] = tuple(dict.fromkeys(text for text in texts if text != OTHERS))
-        for text in declared[label]:
-            if not 0 < len(text) <= MAX_CHARACTERS or not is_text(text):
-                raise StartError(
-                    f"the label {label!r} of the metric {name!r} has the value {text[:MAX_CHARACTERS]!r}: a "
-                    f"value has 1 to {MAX_CHARACTERS} characters."
-                )
-    if not isinstance(documentation, str) or not is_text(documentation):
-        raise StartError(f"the metric {name!r} needs a sentence that describes it.")
-    return declared
-
-
-def is_text(value: str) -> bool:
-    """True if UTF-8 can encode it: a lone surrogate would spoil the whole of ``/metrics``."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    declared = {label: tuple(dict.fromkeys(map(str, values))) for label, values in labels.items()}
+    for label, texts in declared.items():
+        if not isinstance(label, str) or not LABEL.fullmatch(label):
+            raise StartError(
+                f"the metric {name!r} has a label {label!r}, which is not a name for one or has a meaning."
+            )
+        if wrong := [text[:64] for text in texts if not VALUE.fullmatch(text)]:
+            raise StartError(
+                f"the label {label!r} of the metric {name!r} has the value {wrong[0]!r}: a value has 1 to 64 "
+                "characters."
+            )
+    return {label: tuple(text for text in texts if text != OTHERS) for label, texts in declared.items()}

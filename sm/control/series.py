@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import Metric, multiprocess
 
 from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
-from sm.metrics.files import USED
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
@@ -29,6 +27,10 @@ MODEL_METRICS = {
 }
 #: Rows of the clients' own metrics that are reported.
 MAX_OWN_ROWS = 200
+#: How often files that change meanwhile are read.
+MAX_READS = 9
+#: A file of series begins with the count of its used bytes.
+USED = struct.Struct("i")
 #: The shares of invocations that are as fast as a percentile, or faster.
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
 #: Stages of a model that are reported, the longest ones; a client may name any number.
@@ -133,19 +135,21 @@ def read_contents(folder: Path) -> dict[str, bytes]:
 def read_families(folder: Path) -> Iterable[Metric]:
     """Read the series of all workers, summed, from their files in ``folder``.
 
-    A file is empty until its worker has given it a size; the collector would fail at it.
+    A file is empty until its process has given it a size, and the collector would fail at it. One that
+    another process takes over meanwhile could be missing or twice; then all are read again.
     """
-    files = [str(path) for path in folder.glob("*.db") if _size(path)]
-    families: Iterable[Metric] = MultiProcessCollector.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+    families: Iterable[Metric] = ()
+    for _ in range(MAX_READS):
+        with contextlib.suppress(FileNotFoundError):
+            files = _files(folder)
+            families = multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+            if files == _files(folder):
+                break
     return families
 
 
-def _size(path: Path) -> int:
-    """Return a file's bytes; 0 for one that its worker has just removed."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.glob("*.db") if path.stat().st_size)
 
 
 def describe(before: Counts, after: Counts) -> dict[str, Any]:

@@ -11,14 +11,12 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram, values
-
 from sm.errors import as_trireme_error
 from sm.invocation import current, span
-from sm.metrics.files import ReservedFile
+from sm.metrics.files import open_files
 
-#: The library makes its files with this class.
-values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
+open_files()  # the library looks at its variable when it is imported
+from prometheus_client import Counter, Gauge, Histogram  # noqa: E402
 
 #: Seconds; from a cached label look-up to the invocation's 60 s.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)

@@ -1,115 +1,108 @@
-"""Disk space for the files of prometheus_client's multi-process mode, so that a full disk ends no worker.
+"""Space for the files of prometheus_client's multi-process mode: no full memory or disk ends a process.
 
-The library maps files with holes. A count that falls into a hole which the disk has no room for kills the
-process (SIGBUS). Here a file gets its space before it is mapped, and what finds none is counted in memory.
+The library maps files that grow with holes. A count that falls into a hole for which there is no room kills
+the process (SIGBUS). So the workers' space is reserved at the start, and a process that begins takes over the
+files of one that has ended, with its counts.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import logging
-import mmap
 import os
-import struct
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-
-from prometheus_client.mmap_dict import MmapedDict
 
 log = logging.getLogger(__name__)
 
-#: Disk space for a worker's series, by kind, if all models have series that may have their own.
-RESERVED_BYTES = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
-#: A file begins with the count of its used bytes, and as many bytes of padding.
-USED = struct.Struct("i")
-#: Bytes by which a file grows.
-ROOM_BYTES = 2**16
-#: Bytes of an entry beside its key, at most: length, padding, value and timestamp.
-ENTRY_BYTES = 28
-#: Bytes of the value and the timestamp.
-VALUE_BYTES = 16
+#: The library's variable: the folder of the files.
+VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+#: Bytes of a worker's files by kind of series: for 64 models, and for what the clients count.
+WORKER_BYTES = {
+    "counter": 2**19,
+    "histogram": 5 * 2**20,
+    "gauge_livesum": 2**17,
+    "gauge_livemin": 2**16,
+    "gauge_livemax": 2**16,
+    "gauge_livemostrecent": 2**16,
+}
+#: The part of it that the clients may take.
+CLIENT_BYTES = {**WORKER_BYTES, "counter": 2**18, "histogram": 3 * 2**19, "gauge_livesum": 2**16}
+#: Bytes of another process's files. It has no histograms.
+PROCESS_BYTES = {"counter": 2**17, "gauge_livesum": 2**16}
 
 
-class ReservedFile(MmapedDict):
-    """The file of one kind of series of this process, with its disk space; without space, only in memory."""
+def reserve(folder: Path, workers: int) -> None:
+    """Reserve the files of so many workers, before the first of them starts."""
+    forget_gauges(folder)
+    try:
+        for number in range(workers - len(_counters(folder, WORKER_BYTES))):
+            for kind, size in WORKER_BYTES.items():
+                _allocate(folder / f"{kind}_new-{number}.db", size)
+    except OSError as error:
+        log.warning("/metrics may be without the counts of some workers: no room in %s (%s)", folder, error)
 
-    def __init__(self, filename: str, read_mode: bool = False) -> None:
-        self._is_full, in_memory = False, None
+
+def open_files() -> None:
+    """Give this process its files before it has series; if there is no room, it counts in its own memory."""
+    if folder := os.environ.get(VARIABLE):
         try:
-            allocate(Path(filename), ROOM_BYTES)
+            take_over(Path(folder), PROCESS_BYTES)
         except OSError as error:
-            log.warning(
-                "the series of this worker are not counted in %s: there is no disk space for them (%s)",
-                filename,
-                error,
-            )
-            in_memory = os.memfd_create("series")
-            filename = f"/proc/self/fd/{in_memory}"
-        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
-        if in_memory is not None:
-            os.close(in_memory)
-
-    def _init_value(self, key: str) -> None:
-        """Append an entry. If the file cannot grow, its last bytes take the value; no reader sees them."""
-        end = self._used + len(key.encode()) + ENTRY_BYTES + VALUE_BYTES
-        if end > self._capacity and (self._is_full or not self._grow(end)):
-            self._is_full, self._positions[key] = True, self._capacity - VALUE_BYTES
-            self._m[-VALUE_BYTES:] = bytes(VALUE_BYTES)
-            return
-        super()._init_value(key)  # type: ignore[no-untyped-call]
-
-    def _grow(self, end: int) -> bool:
-        try:
-            os.posix_fallocate(self._f.fileno(), 0, _rounded(end))
-        except OSError:
-            return False
-        self._capacity = os.fstat(self._f.fileno()).st_size
-        self._m = mmap.mmap(self._f.fileno(), self._capacity)
-        return True
+            log.warning("/metrics is without the counts of process %d (%s)", os.getpid(), error)
+            del os.environ[VARIABLE]
 
 
-def reserve(folder: Path, pid: int) -> None:
-    """Reserve the disk space of a worker's series before they exist."""
-    with contextlib.suppress(OSError):  # each file says so when it is made
-        for kind, size in RESERVED_BYTES.items():
-            allocate(_path(folder, kind, pid), size)
+def take_over(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Give this process the files of one that has ended, else new ones. Raises :class:`OSError`."""
+    forget_gauges(folder)
+    with _locked(folder):
+        free = (process for process in _counters(folder, sizes) if not _lives(process))
+        ended = next(free, None)
+        for kind, size in sizes.items():
+            path, old = folder / f"{kind}_{os.getpid()}.db", folder / f"{kind}_{ended}.db"
+            if old.exists():
+                old.rename(path)
+            else:
+                _allocate(path, size)
 
 
-def make_room(kind: str, size: int) -> bool:
-    """Reserve disk space for more series of this process. Returns False if there is none.
+def forget_gauges(folder: Path) -> None:
+    """Forget the gauges of ended processes. Their files keep their space: for the library zeros are new."""
+    with _locked(folder):
+        for file in folder.glob("gauge_live*.db"):
+            if not _lives(file.stem.split("_")[2]):
+                with file.open("r+b") as opened:
+                    opened.write(bytes(file.stat().st_size))
 
-    Args:
-        kind: The kind of series, as it begins the file's name.
-        size: Bytes that the series take.
-    """
-    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if folder is None:
-        return True
-    path, used = _path(Path(folder), kind, os.getpid()), 0
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if path.exists():
-            with path.open("rb") as file:
-                (used,) = USED.unpack(file.read(USED.size))
-        allocate(path, _rounded(max(used, 2 * USED.size) + size + VALUE_BYTES))
-    except OSError:
-        return False
-    return True
-
-
-def allocate(path: Path, size: int) -> None:
-    """Give a file of series its disk space. Raises :class:`OSError` if there is none."""
-    # Readers fail on an empty file, so it gets its name when it has its size.
-    reserved = path if path.exists() else path.with_suffix(".new")
-    try:
-        with reserved.open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-        reserved.replace(path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
-        path.with_suffix(".new").unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def _path(folder: Path, kind: str, pid: int) -> Path:
-    return folder / f"{kind}_{pid}.db"
+def _counters(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+    """Return the processes whose files have these sizes."""
+    files = sorted(folder.glob("counter_*.db"))
+    return [file.stem.partition("_")[2] for file in files if file.stat().st_size == sizes["counter"]]
 
 
-def _rounded(size: int) -> int:
-    return -(-size // ROOM_BYTES) * ROOM_BYTES
+def _lives(process: str) -> bool:
+    return Path("/proc", process).exists()
+
+
+def _allocate(path: Path, size: int) -> None:
+    # Readers fail on an empty file, so it gets its name when it has its size.
+    staged = path.with_suffix(".new")
+    try:
+        with staged.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)

@@ -21,7 +21,6 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
-from prometheus_client.multiprocess import mark_process_dead
 
 from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
@@ -29,7 +28,7 @@ from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
-from sm.metrics.files import reserve
+from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve, take_over
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import FoundLoader
@@ -165,6 +164,7 @@ class DataPlane(Plane):
 
         All is imported by then, so the workers start as soon as they can load their clients.
         """
+        reserve(self.box.metrics_folder, self.settings.worker_count)
         if not self.box.multi_model:
             code, requested = (
                 CodeFolder.of(self.settings, self.box.repository),
@@ -183,7 +183,8 @@ class DataPlane(Plane):
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
         worker.send_timeout_s = STREAM_BACKLOG.seconds = self.settings.stream_stall
-        reserve(self.box.metrics_folder, worker.pid)
+        with contextlib.suppress(OSError):  # it serves all the same
+            take_over(self.box.metrics_folder, WORKER_BYTES)
         with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
             claim_unready_file(self.box, worker.pid)
 
@@ -213,7 +214,8 @@ class DataPlane(Plane):
         """Remove a worker's gauges and shared memory after its end."""
         if server.LISTENERS:  # gunicorn is not stopping, so it starts another worker
             metrics.WORKER_RESTARTS.inc()
-        mark_process_dead(worker.pid, str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
+        with contextlib.suppress(OSError):
+            forget_gauges(self.box.metrics_folder)
         with contextlib.suppress(OSError):  # its disk space is for the next worker
             unready_file(self.box, worker.pid).rename(unready_file(self.box, f"ended-{worker.pid}"))
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
@@ -321,6 +323,8 @@ class ControlPlane(Plane):
 
     def on_fork(self, _server: object, worker: Any) -> None:
         worker.idle_threads = QUICK_THREADS
+        with contextlib.suppress(OSError):  # it answers all the same
+            take_over(self.box.metrics_folder, PROCESS_BYTES)
 
     def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = start_embedded_metrics(self.settings, self.box)

@@ -341,9 +341,6 @@ class Commands:
         return self._python(("sm.server.worker", "control"), ONE_ARENA)
 
     def _data(self) -> Command:
-        for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
-            with contextlib.suppress(OSError):
-                gauges.unlink()
         variables = {**ALLOCATOR, "TRIREME_LISTENER": str(self._data_listener)}
         if self._box.reload:
             # Python's bytecode cache does not notice a second change of a file within one second.

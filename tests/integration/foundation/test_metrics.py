@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sm.metrics.files import RESERVED_BYTES, reserve
+from sm.metrics.files import CLIENT_BYTES, WORKER_BYTES, reserve
 from tests.support.disks import MOUNT_SMALL_DISK
 
 
@@ -21,10 +21,16 @@ def has_its_space(path: Path) -> bool:
     return status.st_blocks * 512 >= status.st_size
 
 
-def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
-    reserve(tmp_path, 7)
-    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {
-        f"{kind}_7.db": size for kind, size in RESERVED_BYTES.items()
+def test_the_space_of_the_workers_series_is_reserved_once(tmp_path: Path) -> None:
+    reserve(tmp_path, 1)
+    (tmp_path / "counter_new-0.db").rename(tmp_path / f"counter_{os.getpid()}.db")
+    for _ in range(2):
+        reserve(tmp_path, 2)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes == {
+        f"{kind}_{process}.db": size
+        for kind, size in WORKER_BYTES.items()
+        for process in ("new-0", str(os.getpid()) if kind == "counter" else "new-0")
     }
     assert all(map(has_its_space, tmp_path.iterdir()))
 
@@ -35,7 +41,7 @@ def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> dict[str,
     ``prefix``: a command that runs it.
     """
     text = subprocess.run(
-        [*prefix, sys.executable, "-c", PREPARE + code],
+        [*prefix, sys.executable, "-c", PREPARE.replace("FOLDER", repr(str(folder))) + code],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
         check=True,
         stdout=subprocess.PIPE,
@@ -51,15 +57,17 @@ def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> dict[str,
 
 PREPARE = """
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.multiprocess import mark_process_dead
 from sm import metrics
-from sm.client.own_metrics import MODES, Metrics, setting_up
+from prometheus_client import Counter, generate_latest
+from sm.client.own_metrics import Metrics, setting_up
 from sm.control.series import read_families
+from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve, take_over
 
-folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+MODES = "livesum", "livemin", "livemax", "livemostrecent"
+folder = Path(FOLDER)
 
 def make(**makers):
     client = SimpleNamespace(name="m")
@@ -83,7 +91,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 if DIES:
-    mark_process_dead(child, str(folder))
+    forget_gauges(folder)
 show()
 """
 
@@ -100,6 +108,9 @@ def test_counts_are_sums_over_processes_and_only_the_gauges_of_an_ended_one_go(
 
 
 SERIES_OF_200_MODELS = """
+if os.fork():
+    os._exit(os.wait()[1])
+take_over(folder, WORKER_BYTES)
 for number in range(200):
     model = f"{number:064}"
     for status in (200, 400, 404, 413, 415, 422, 429, 499, 500, 503, 504):
@@ -113,15 +124,16 @@ for number in range(200):
 """
 
 
-def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) -> None:
+def test_the_series_of_200_models_fit_the_reserved_space_beside_those_of_the_clients(tmp_path: Path) -> None:
     """With every status that callers and models can cause."""
     run_python(tmp_path, SERIES_OF_200_MODELS)
-    used_bytes = {
+    used = {
         path.name.rpartition("_")[0]: int.from_bytes(path.read_bytes()[:4], sys.byteorder)
         for path in tmp_path.iterdir()
+        if path.stat().st_size in WORKER_BYTES.values()
     }
-    assert used_bytes.keys() == RESERVED_BYTES.keys()
-    assert [kind for kind, used in used_bytes.items() if used > RESERVED_BYTES[kind]] == []
+    for kind in ("counter", "histogram", "gauge_livesum"):
+        assert 0 < used[kind] <= WORKER_BYTES[kind] - CLIENT_BYTES[kind], kind
 
 
 OWN_IN_THREE_PROCESSES = """
@@ -140,15 +152,14 @@ for value in (7, 5, None):
         made["found"].labels("dog").inc()
         made["size"].observe(value)
         for mode in MODES:
-            made[mode].set(value - 1)
-            made[mode].inc()
+            made[mode].set(value)
     os._exit(0)
 show()
 """
 
 
 def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_says(tmp_path: Path) -> None:
-    """One of the three processes has set nothing: its zero is not the lowest value, or the last."""
+    """One of the three processes has set nothing: its zero is the lowest value, and not the last."""
     series = run_python(tmp_path, OWN_IN_THREE_PROCESSES)
     assert (
         series.items()
@@ -160,7 +171,7 @@ def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_
                 ("size_count,m", 2),
                 ("size_sum,m", 12),
                 ("g_livesum,m", 12),
-                ("g_livemin,m", 5),
+                ("g_livemin,m", 0),
                 ("g_livemax,m", 7),
                 ("g_livemostrecent,m", 5),
             )
@@ -168,33 +179,52 @@ def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_
     )
 
 
-ON_A_FULL_DISK = """
-from contextlib import suppress
-first = make(first=lambda metrics: metrics.counter("first", "x"))["first"]
-metrics.REJECTED.labels("early").inc()
+IN_FULL_MEMORY = """
+reserve(folder, 2)
+
+def count(name, model):
+    take_over(folder, WORKER_BYTES)
+    metrics.IN_FLIGHT.inc()
+    for number in range(200):
+        metrics.invocations(f"{model}-{number}", 200).inc()
+        metrics.duration(f"{model}-{number}", "total", 200).observe(1)
+    make(**{name: lambda made: made.counter(name, "x", {"number": range(400)})})[name].labels("7").inc()
+
+def run(*arguments):
+    if os.fork() == 0:
+        count(*arguments)
+        os._exit(0)
+    assert os.wait()[1] == 0
+
+run("first", "a")
 with suppress(OSError), open(folder / "fill", "wb", buffering=0) as file:
     while True:
         file.write(bytes(4096))
-second = make(second=lambda metrics: metrics.counter("second", "x", {"number": range(900)}))["second"]
-first.inc()
-second.labels("7").inc()
-for number in range(1000):
-    metrics.REJECTED.labels(f"late-{number}").inc()
-metrics.REJECTED.labels("early").inc()
-if os.fork():
-    os.wait()
-    show()
-else:
-    metrics.REJECTED.labels("early").inc()
+for _ in range(4):
+    run("first", "b")
+run("second", "b")
+forget_gauges(folder)
+show()
 """
 
 
-def test_what_has_no_disk_space_is_left_out_and_the_rest_counts_on(tmp_path: Path) -> None:
-    """No process ends: neither one whose series grow, nor one that starts on the full disk."""
+def test_in_full_memory_no_process_ends_and_a_new_one_counts_on_in_the_files_of_one_that_ended(
+    tmp_path: Path,
+) -> None:
+    size = 2 + 2 * sum(WORKER_BYTES.values()) // 2**20
+    disk = shlex.split(MOUNT_SMALL_DISK.format(size=size, folder=tmp_path))
+    series = run_python(tmp_path, IN_FULL_MEMORY, disk)
+    assert series["client_first_total,others,7"] == 5
+    assert series["client_second_total,others,7"] == 1
+    assert series["invocations_total,a-0,200"] == 1
+    assert series["invocations_total,b-0,200"] == 5
+    assert sum(value for name, value in series.items() if name.startswith("invocations_total,")) == 6 * 200
+    assert series["invocation_duration_seconds_count,others,total,2xx"] == 6 * (200 - 64)
+    assert series.get("in_flight", 0) == 0
+
+
+def test_a_process_that_starts_in_full_memory_counts_for_itself(tmp_path: Path) -> None:
     disk = shlex.split(MOUNT_SMALL_DISK.format(size=1, folder=tmp_path))
-    series = run_python(tmp_path, ON_A_FULL_DISK, disk)
-    assert series["client_first_total,m"] == 1
-    assert series["model_rejected_total,early"] == 2
-    assert series["model_rejected_total,late-0"] == 1
-    assert "model_rejected_total,late-999" not in series
-    assert not [name for name in series if "second" in name]
+    fill = f"sh -c 'cat /dev/zero > {tmp_path}/fill 2>&-; exec \"$@\"' sh"
+    series = run_python(tmp_path, "metrics.invocations('m', 200).inc()\nshow()", [*disk, *shlex.split(fill)])
+    assert series == {}
