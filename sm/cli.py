@@ -53,11 +53,6 @@ GROUPS = {
             "sm.commands.local_boxes",
             ("drain --seconds 5", "drain --pid 1"),
         ),
-        "top": Command(
-            "Show a running box: its models, rates, times, queues, processes and memory.",
-            "sm.commands.top",
-            ("top", "top --url http://localhost:8080 --json"),
-        ),
         "settings": Command(
             "Show every setting, its value and the source of the value.",
             "sm.commands.show_settings",

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from sm.commands.api_keys import read_api_key
 from sm.commands.local_boxes import ask
-from sm.commands.top import PLAIN_COLUMNS, duration
 from sm.errors import CommandError
 
 #: The box answers when the new version serves or has failed, after SageMaker's time for a load at most.
@@ -99,7 +98,7 @@ def say(options: argparse.Namespace, sentence: str) -> None:
 
 def follow(model: PushedModel, options: argparse.Namespace) -> int:
     """Show a canary: on a terminal or with ``--auto`` until it ends, else once. Ctrl-C leaves it as it is."""
-    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_COLUMNS)
+    console = Console() if sys.stdout.isatty() else Console(width=200)  # no table is wrapped for a program
     row = model.call("GET")
     if not (console.is_terminal or options.auto):
         console.print(show(row))
@@ -147,8 +146,8 @@ def show(row: dict[str, Any]) -> Group:
             str(numbers["requests"]),
             str(numbers["errors"]),
             "–" if rate is None else f"{rate:.1%}",
-            duration(numbers["p50_ms"]),
-            duration(numbers["p99_ms"]),
+            _milliseconds(numbers["p50_ms"]),
+            _milliseconds(numbers["p99_ms"]),
         )
     decision = "the box decides" if canary["auto"] else "you decide"
     return Group(table, Text(f"{canary['verdict']}: {canary['reason']} ({decision})"))
@@ -162,3 +161,7 @@ def next_step(options: argparse.Namespace) -> str:
         "the box decides about the canary, or you" if options.auto else "the canary goes on until you decide"
     )
     return f"{decides}: {command} --promote, or --rollback"
+
+
+def _milliseconds(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3g} ms"

@@ -1,4 +1,4 @@
-"""The series that the workers count: one source of ``/metrics``, the dashboard, ``sm top`` and CloudWatch."""
+"""The series that the workers count: one source of ``/metrics``, the dashboard and CloudWatch."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ def ready_message(settings: Settings, box: Box) -> str:
         return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
     clients, samples = _clients(box), read_json(box.samples_file, {})
     lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
+    lines.append(f"What it does now: {origin(settings)}/dashboard")
     for client in sorted(clients, key=lambda row: str(row["name"])):
         lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
         lines.append(sample_command(settings, client, samples.get(client["name"], {})))

@@ -1,18 +1,15 @@
-"""The dashboard's data of a real box after traffic, and ``sm top``."""
+"""The dashboard's data of a real box after traffic."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import requests
 from openapi_schema_validator import OAS31Validator
 
-from sm.run_state import Box
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.sm_command import RunSm
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
@@ -20,7 +17,7 @@ def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
     return dict(response.json())
 
 
-def test_requests_are_in_the_data_as_openapi_describes(multi_model: MultiModelEndpoint, sm: RunSm) -> None:
+def test_requests_are_in_the_data_as_openapi_describes(multi_model: MultiModelEndpoint) -> None:
     endpoint, box = multi_model, multi_model.box
     endpoint.load_successfully("counted", endpoint.platform.write_flat("counted", multiplying_model(2)))
     for _ in range(3):
@@ -44,12 +41,4 @@ def test_requests_are_in_the_data_as_openapi_describes(multi_model: MultiModelEn
     document = requests.get(f"{box.url}/openapi.json", timeout=5).json()
     OAS31Validator({"$ref": "#/components/schemas/History", **document}).validate(data)
     assert dashboard_data(box, data["points"][-1]["at"] + 60)["points"] == []
-
-    assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
-    top = sm("top", "--once", "--url", box.url)
-    assert (top.status, "counted" in top.out) == (0, True)
-    # There is no box at these addresses.
-    for port in (1, Box.load(box.run_folder()).http_port):
-        top = sm("top", "--once", "--url", f"http://127.0.0.1:{port}")
-        assert (top.status, top.out) == (1, "")
     assert endpoint.unload("counted").status_code == 200

@@ -33,7 +33,7 @@ def test_each_command_can_be_loaded_and_its_examples_are_calls_of_it(name: str) 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [(("chek-client", "pets"), "check-client?"), (("top", "--urll", "http://localhost"), "--url?")],
+    [(("chek-client", "pets"), "check-client?"), (("push", "cats", "--tto", "http://localhost"), "--to?")],
 )
 def test_a_typo_is_answered_with_what_was_probably_meant(words: tuple[str, ...], meant: str) -> None:
     completed = run_python("-m", "sm.cli", *words)

@@ -44,6 +44,10 @@ def curl_commands(settings: Settings, box: Box) -> list[str]:
     return [line for line in hints.ready_message(settings, box).splitlines() if "curl" in line]
 
 
+def test_a_person_is_told_the_dashboards_address(box: Box) -> None:
+    assert "localhost:18080/dashboard" in hints.ready_message(replace(Settings(), port=18080), box)
+
+
 def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
     cats, long, words = curl_commands(replace(Settings(), port=18080), box)
     assert f"@{box.run}/with space/cat.png" in shlex.split(cats)
