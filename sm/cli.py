@@ -73,7 +73,7 @@ TOOLS = (
     *("new-model", "eject", "new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune"),
     *("demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
 )
-#: Both, and what installs them.
+#: The commands of other distributions, and the sentence that says how to get them.
 ELSEWHERE = ((EXTENSIONS, f"{INSTALL_EXTENSIONS} installs it."), (TOOLS, DEVELOPER_MACHINE))
 
 

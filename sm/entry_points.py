@@ -13,7 +13,7 @@ from sm.errors import StartError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-#: What installs the extensions of this repository where the core is alone.
+#: The command that installs the extensions of this repository where the core is alone.
 INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
 
 

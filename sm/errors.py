@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-#: What is wrong with a tensor.
+#: The part of a tensor that is wrong.
 TensorFault = Literal["name", "datatype", "shape", "batch"]
 
 
@@ -213,7 +213,7 @@ class Refused(NotReady):
 
 
 class Unavailable(NotReady):
-    """What the call waits for does not come, or is of no use: it may not be sent again."""
+    """The call may not be sent again: it waits for something that does not come, or is of no use."""
 
 
 class DeadlinePassed(TriremeError):

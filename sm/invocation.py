@@ -31,7 +31,7 @@ FIRST_LOOK_S, LOOK_S = 0.05, 0.1
 class Span(Protocol):
     """A part of a request's time that somebody listens to."""
 
-    #: What a call to a server carries, so that the server's own work belongs to this span.
+    #: Headers that a call to a server carries, so that the server's own work belongs to this span.
     headers: Mapping[str, str]
 
     def describe(self, attributes: Mapping[str, Value]) -> None:
@@ -71,7 +71,7 @@ class ModelLease(NamedTuple):
 
 
 class Suspicion(NamedTuple):
-    """What records have been through together, of which one may have made a process die."""
+    """The deaths under records that ran together, one of which may have caused them."""
 
     #: The model whose process died; empty for Triton itself.
     model: str
@@ -120,7 +120,7 @@ _WAITING_TIME_LOCK = threading.Lock()
 
 
 class Ticket(NamedTuple):
-    """What the answer to a call of Triton is confirmed with."""
+    """The generations with which the answer to a call of Triton is confirmed."""
 
     #: The Python models whose answers the call may get, each with its generation.
     generations: tuple[tuple[str, int], ...]
@@ -173,7 +173,7 @@ class Invocation:
         listener: Listener | None = None,
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
-        #: What :meth:`extend` may not pass.
+        #: The latest deadline that :meth:`extend` may set.
         self.latest = math.inf
         self.began = time.monotonic()
         self.request_id, self.slot_model = request_id, slot_model
@@ -183,7 +183,7 @@ class Invocation:
         self.stages: dict[str, float] = {}
         #: False if no call may be sent twice, and how often calls were sent again.
         self.repeatable, self.repeats = True, 0
-        #: What tells this request from others of its id, as nginx says it; empty without nginx.
+        #: A text of nginx's that tells this request from others of its id; empty without nginx.
         self.arrival = ""
         #: The note that it runs, if it may run only once.
         self.note: Path | None = None
@@ -197,7 +197,7 @@ class Invocation:
         self.crashes: list[tuple[Any, Any, Exception]] = []
         #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
         self.failed_status = 0
-        #: What the invocation uses until it ends, by name. None before it has begun.
+        #: The models that the invocation uses until it ends, by name. None before it has begun.
         self.leases: dict[str, ModelLease] | None = None
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None

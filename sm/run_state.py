@@ -71,7 +71,7 @@ class Box:
     #: The addresses and digests of the first versions, by model, if others may come. The repository is then a
     #: copy.
     first_versions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    #: What ``/ping`` checks of Triton: ``ready`` or ``live``.
+    #: The state of Triton that ``/ping`` needs: ``ready`` or ``live``.
     ping: str = "ready"
     #: Keys of Triton's restricted APIs, as HTTP headers and as gRPC metadata.
     http_keys: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Box:
     model_timeout: float = 60.0
     #: The file of :class:`sm.model_processes.generations.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
-    #: What came over the network before the start, and how long that took.
+    #: The bytes that came over the network before the start, and how long that took.
     fetched_bytes: int = 0
     fetch_seconds: float = 0.0
 
@@ -245,7 +245,7 @@ def write_unready(file: Path, reasons: Mapping[str, str]) -> None:
     except OSError:
         if not file.is_file() or file.stat().st_size < UNREADY_BYTES:
             raise
-        # What does not fit is left out: /ping is 503 for any of them.
+        # Reasons that do not fit are left out: /ping is 503 for any of them.
         while len(content) + CHECKSUM_BYTES > file.stat().st_size:
             reasons = dict(list(reasons.items())[: len(reasons) // 2])
             content = json.dumps(reasons).encode()

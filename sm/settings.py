@@ -477,7 +477,7 @@ class Settings:
 
     @property
     def ping(self) -> str:
-        """What ``/ping`` checks of Triton: ``ready`` or ``live``."""
+        """The state of Triton that ``/ping`` needs: ``ready`` or ``live``."""
         return self.ping_mode or ("live" if self.multi_model else "ready")
 
     @property

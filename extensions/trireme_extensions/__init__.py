@@ -1,1 +1,1 @@
-"""What comes in by the doors of ``sm``. The README above says what each folder brings."""
+"""Extensions of ``sm``, which come in by its doors. The README above says what each folder brings."""

@@ -1,4 +1,4 @@
-"""What a client author imports: clients, payloads, results, pictures and preprocessing.
+"""Everything that a client author imports: clients, payloads, results, pictures and preprocessing.
 
 Names are loaded at first use: processes that handle no pictures never import OpenCV or pydantic.
 """

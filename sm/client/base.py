@@ -43,9 +43,9 @@ class ModelMetadata:
     versions: tuple[str, ...]
     #: Records in one call; 0 if the model's tensors have no batch dimension of Triton's.
     max_batch_size: int
-    #: By name.
+    #: The inputs by name.
     inputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
-    #: By name.
+    #: The outputs by name.
     outputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
     #: True if each answer of the model names its request, so that a wrong one is recognised.
     identifies_requests: bool = False
@@ -223,7 +223,7 @@ class Client(ABC):
     payload: ClassVar[type[Payload]] = Payload
     #: The Triton models that this client calls. The start fails if one is not served.
     models: ClassVar[tuple[str, ...]] = ()
-    #: What the result is, so that a page can show it. ``None``: any JSON.
+    #: The kind of the result, so that a page can show it. ``None``: any JSON.
     result: ClassVar[ResultKind | None] = None
     #: Files of the folder ``sample``, beside ``payload.json``, that callers may read to try the client.
     samples: ClassVar[tuple[str, ...]] = ()

@@ -47,7 +47,7 @@ from sm.http.messages import BOM, load_json
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """What a payload knows of its request."""
+    """The facts of its request that a payload knows."""
 
     #: The model version that the caller named; empty for the server's choice.
     version: str = ""
@@ -81,7 +81,7 @@ def read_description(kind: type[Description], path: Path) -> Description:
         raise StartError(f"{path}: {field}: {first['msg']}.") from None
 
 
-#: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.
+#: Custom attributes that SageMaker accepts: up to 1,024 visible ASCII characters.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
 #: In ``content_types``: a raw body of any type.
@@ -90,7 +90,7 @@ ANY_TYPE = "*/*"
 #: The dimensions of a tensor in a payload, at most. NumPy 1 allows 32, and the batch dimension needs one.
 MAX_DIMENSIONS = 31
 
-#: What callers send in place of base64, in the order in which it is looked for.
+#: Texts that callers send in place of base64, in the order in which they are looked for.
 BASE64_FAULTS = (
     (re.compile(r"\A\s*[A-Za-z][A-Za-z0-9+.-]*://"), "it is an address; send the bytes themselves"),
     (re.compile(r"\Ab['\"]"), "it is the text of a Python bytes object; call decode() in place of str()"),
@@ -135,12 +135,12 @@ class Payload(BaseModel):
 
     @cached_property
     def _request(self) -> RequestContext:
-        """What :meth:`attach_request` sets. A private attribute of pydantic's would cost more."""
+        """The context that :meth:`attach_request` sets. A private attribute of pydantic's would cost more."""
         return RequestContext()
 
     @cached_property
     def _length(self) -> int:
-        """What the client's ``prepare`` returned."""
+        """The length that the client's ``prepare`` returned."""
         return 0
 
     @property
@@ -607,7 +607,7 @@ def _read_npy(body: bytes) -> NDArray[Any]:
     count, start = math.prod(shape), stream.tell()
     if count * dtype.itemsize > len(body) - start:
         raise ValueError("truncated")
-    # As lists, an empty array has a list for each of the others' places.
+    # As JSON, an empty array of the shape (9, 9, 0) has 81 empty lists: its size in lists is bounded too.
     if not count and math.prod(filter(None, shape)) > len(body):
         raise ValueError("no shape")
     flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)

@@ -50,7 +50,7 @@ METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
 #: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
-#: What callers send in place of a picture that can be decoded, by how it begins.
+#: Files that callers send in place of a picture that can be decoded, by their beginnings.
 OTHER_KINDS = (
     (re.compile(rb".{4}ftyp(hei|hev|mif1|msf1)", re.DOTALL), "HEIC, which has to be converted first"),
     (re.compile(rb".{4}ftypavi[fs]", re.DOTALL), "AVIF, which has to be converted first"),
@@ -75,7 +75,7 @@ NUMBER_FORMATS = {1: "B", 3: "H", 4: "I"}
 
 @dataclass(slots=True)
 class PictureHeader:
-    """What a picture's file says before its pixels."""
+    """The facts that a picture's file states before its pixels."""
 
     #: ``JPEG``, ``PNG`` or ``WEBP``.
     format: str

@@ -44,7 +44,7 @@ class PictureSteps(Normalisation):
     #: With ``size``: scale both sides alike, by whichever ratio changes the picture less.
     keep_ratio: bool = False
     shortest_edge: Side | None = None
-    #: With ``shortest_edge``, which then may become shorter.
+    #: The longest edge that ``shortest_edge`` may lead to; the shortest one then becomes shorter.
     longest_edge: Side | None = None
     #: Height and width within which the picture is as large as fits.
     within: tuple[Side, Side] | None = None

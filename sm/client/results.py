@@ -168,7 +168,7 @@ class Text(ResultKind):
     text: str = "text"
     #: The member of an item that holds the score.
     score: str = "score"
-    #: What the result replaces in the caller's text, such as ``[MASK]``; the page marks the replacement.
+    #: The part of the caller's text that the result replaces, such as ``[MASK]``; the page marks it.
     mark: str = ""
 
 
@@ -183,7 +183,7 @@ MAX_DEPTH = 255
 MAX_NAME_CHARACTERS = 40
 DECODE = "decode text with .decode(), and other bytes to base64"
 LIST = "return a list, such as list(...)"
-#: What to do with a value, by its type; the first that fits.
+#: The advice for a value, by its type; the first that fits.
 NEXT_STEPS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bytes, bytearray, memoryview), DECODE),
     ((set, frozenset, Iterator), LIST),
@@ -195,7 +195,7 @@ NEXT_STEPS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Picture, "its pixels must be uint8 [height, width, 3]"),
     ((dict, list, tuple), "nested too deeply, or contains itself"),
 )
-#: What to do with a value, by a method that it has: a torch tensor, a pydantic model, a pillow image.
+#: The advice for a value, by a method that it has: a torch tensor, a pydantic model, a pillow image.
 METHODS = {
     "tolist": "return .tolist() or a NumPy array",
     "model_dump": "return .model_dump()",

@@ -22,7 +22,7 @@ WITH_ITEMS = frozenset(
 )
 #: Types with named members.
 WITH_MEMBERS = frozenset({"model-fields", "typed-dict", "dataclass-args"})
-#: What a schema has beside other schemas.
+#: Members of a schema that are not schemas themselves.
 NOT_SCHEMAS = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
 #: A reloaded client has new types, and the old ones go.
 _validators: WeakKeyDictionary[type[BaseModel], SchemaValidator] = WeakKeyDictionary()

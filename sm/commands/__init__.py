@@ -22,7 +22,7 @@ class Command(NamedTuple):
     help: str
     #: The module with the functions ``add_arguments`` and ``run``, or both functions as ``module:function``.
     functions: str
-    #: What follows ``sm`` in two typical calls.
+    #: The words after ``sm`` in two typical calls.
     examples: tuple[str, str]
     #: The command that does the same, for an old name.
     same_as: str = ""

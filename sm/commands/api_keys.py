@@ -13,7 +13,7 @@ from sm.server.access.keys import KeyFileError
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add its options."""
+    """Add the options of ``sm new-key``."""
     command.add_argument(
         "name", metavar="NAME", help="the key's owner: the log shows this name, never the key"
     )

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     """Write a line of JSON before each client (its path), for each problem, and at the end (null)."""
     mme = arguments[0] == MME
     repository, *folders = map(Path, arguments[mme:])
-    # What the clients print goes elsewhere.
+    # The clients' own prints go to standard error.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sources = find_sources(

@@ -1,1 +1,1 @@
-"""What answers while all workers are busy: /ping, /models, /metrics, the pages, loading and unloading."""
+"""The plane that answers while all workers are busy: /ping, /models, /metrics, the pages, loading."""

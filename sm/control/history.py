@@ -62,7 +62,7 @@ class Recorder:
         self._answered: dict[str, float] = {}
         #: Held while the state is found, and while what was found is read or replaced.
         self._updating, self._lock = threading.Lock(), threading.Lock()
-        #: What the supervisor had published when the current state was found.
+        #: The supervisor's state at the time when the current state was found.
         self._state: dict[str, Any] = {}
         self._contents: dict[str, bytes] = {}
         self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)

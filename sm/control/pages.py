@@ -36,7 +36,7 @@ DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inlin
 SAMPLE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
 #: Each page with its file and its policy.
 PAGES = (("/", "index", POLICY), ("/docs", "docs", DOCS_POLICY), ("/dashboard", "dashboard", POLICY))
-#: What no page here uses.
+#: Features of browsers that no page here uses.
 PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
 
@@ -130,7 +130,7 @@ def openapi_document(box: Box) -> bytes:
         return orjson.dumps(document())
 
 
-#: For the control plane's answer to a worker.
+#: Seconds for the control plane's answer to a worker.
 CONTROL_TIMEOUT_S = 5.0
 #: Larger answers are compressed if the caller accepts gzip: an hour of many models has megabytes.
 MIN_COMPRESSED_BYTES = 2**16

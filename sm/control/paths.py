@@ -25,7 +25,7 @@ QUICK_THREADS = 4
 class ControlPath(NamedTuple):
     """A path that answers while all workers are busy."""
 
-    #: As Flask writes it, such as ``/models/<name>``.
+    #: The path in Flask's notation, such as ``/models/<name>``.
     rule: str
     #: True for what a browser opens before it can send an API key: it says nothing of the box's models.
     is_open: bool = False

@@ -18,8 +18,8 @@ from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
 MODEL_THREADS, MODEL_QUEUE = "trireme_model_in_flight", "trireme_model_queue_length"
 DURATIONS = "trireme_invocation_duration_seconds"
-#: What alarms need of models that come and go: CloudWatch's name by the counter's. Only failures of the first
-#: and last are counted.
+#: CloudWatch's names of the counters that alarms on models that come and go need. Of the first and the last
+#: only failures are counted.
 MODEL_METRICS = {
     "trireme_model_loads": "FailedLoads",
     "trireme_model_evictions": "Evictions",
@@ -45,7 +45,7 @@ class OwnSeries:
     kind: str
     #: The count, the gauge's value, or the sum of a histogram's numbers.
     value: float = 0.0
-    #: Of a histogram: how many numbers there are by upper bound, cumulative.
+    #: Cumulative counts of a histogram's numbers, by upper bound.
     buckets: dict[float, float] = field(default_factory=dict)
 
 
@@ -66,9 +66,9 @@ class Counts:
     #: Threads that work for a model, and requests in its queue.
     threads: dict[str, float] = field(default_factory=dict)
     queues: dict[str, float] = field(default_factory=dict)
-    #: By model and by the names of :data:`MODEL_METRICS`.
+    #: The counters of models, by model and by the names of :data:`MODEL_METRICS`.
     models: dict[tuple[str, str], float] = field(default_factory=dict)
-    #: By the metric's name and its labels, ``model`` first.
+    #: The series of clients' own metrics, by the metric's name and its labels, ``model`` first.
     own: dict[tuple[str, tuple[tuple[str, str], ...]], OwnSeries] = field(default_factory=dict)
     in_flight: float = 0.0
 

@@ -21,7 +21,7 @@ from sm.repository.models import CODE
 from sm.run_state import Box, read_engines, read_json, read_unready
 from sm.triton import server
 
-#: For one query to Triton; SageMaker gives ``/ping`` 2 s.
+#: Seconds for one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0
 #: Characters of Triton's reason why a model is not ready.
 MAX_REASON = 200

@@ -77,7 +77,7 @@ UTF_8 = frozenset({"utf-8", "utf-8-sig"})
 
 
 class RouteTypes(NamedTuple):
-    """What a route reads and writes. The model decides on ``a client's``, the caller among the rest."""
+    """Media types that a route reads and writes. The model decides on ``a client's``, else the caller."""
 
     takes: tuple[str, ...]
     gives: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What both planes read and answer with: answers, errors, JSON bodies, media types and request ids."""
+"""Messages of both planes: answers, errors, JSON bodies, media types and request ids."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def check_not_empty(body: bytes) -> None:
 #: The platform's grammar: 1 to 64 printable characters, without those that JSON would escape.
 #: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_runtime_InvokeEndpoint.html
 INFERENCE_ID = r"[!#-\[\]-~][ !#-\[\]-~]{0,63}"
-#: The same characters in ``X-Request-Id``, which proxies and callers outside AWS send.
+#: An id in ``X-Request-Id``, which proxies and callers outside AWS send.
 REQUEST_ID = r"[!#-\[\]-~][ !#-\[\]-~]{0,127}"
 _FIELD = r"[A-Za-z]{1,20}=[0-9A-Za-z.:|?_-]{1,64}"
 #: Fields separated by semicolons, one of them Root. Load balancers put Self before it, and Parent, Sampled

@@ -37,7 +37,7 @@ class S3Uri:
 
     @property
     def prefix(self) -> str:
-        """What the keys of a folder's objects begin with."""
+        """The beginning of the keys of a folder's objects."""
         return f"{self.key.rstrip('/')}/" if self.key else ""
 
     def __str__(self) -> str:

@@ -139,7 +139,7 @@ class Labels:
         return name
 
 
-#: Before the name of a client's own metric, so that none is the box's.
+#: The beginning of the name of a client's own metric, so that none is the box's.
 CLIENT_PREFIX = "trireme_client_"
 #: The label of all models beyond the limit, and of what belongs to none. Triton's own series still separate
 #: them.

@@ -39,11 +39,11 @@ HEADER_SIZE = 64
 #: Bytes of each slot: four times, two numbers, and why calls are refused.
 SLOT_SIZES = (8, 8, 8, 8, 4, 4, 1)
 FILE_SIZE = -(HEADER_SIZE + SLOTS * sum(SLOT_SIZES)) // mmap.PAGESIZE * -mmap.PAGESIZE
-#: The first of these times for all slots, if no model was taken out.
+#: The times at which models were taken out, for all slots, while no model is out: zeros.
 NOTHING_OUT = bytes(SLOTS * 8)
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS, SEARCHED = range(7)
-#: What Triton does: it serves, it is being started again, or it will not come back because the box stops.
+#: States of Triton: it serves, it is being started again, or it will not come back because the box stops.
 SERVES, STARTS_AGAIN, STOPPED = range(3)
 #: Why calls of a model are refused: it has no process that serves, its processes died too often, or a worker
 #: has reported it and the supervisor has not decided yet.
@@ -251,7 +251,7 @@ class SharedGeneration:
 
     @property
     def triton(self) -> int:
-        """What Triton does: :data:`SERVES`, :data:`STARTS_AGAIN` or :data:`STOPPED`."""
+        """The state of Triton: :data:`SERVES`, :data:`STARTS_AGAIN` or :data:`STOPPED`."""
         return self._integers[TRITON]
 
     @triton.setter

@@ -16,11 +16,11 @@ CALL = "InferenceRequest"
 
 
 class Reach(NamedTuple):
-    """What may answer in a call of a model."""
+    """The models that may answer in a call of a model."""
 
     #: The names of the Python models.
     python: tuple[str, ...]
-    #: Those that the model consists of: it, or an ensemble's steps in their order.
+    #: The models that it consists of: itself, or an ensemble's steps in their order.
     parts: tuple[str, ...]
     #: True if one of the parts may answer after its execution has ended.
     is_decoupled: bool

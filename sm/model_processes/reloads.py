@@ -38,7 +38,7 @@ class NeedsNewTriton(BadInput):
 
 
 class PublishedProcesses:
-    """What the supervisor publishes of the processes of Triton's Python models."""
+    """The state of the processes of Python models, as the supervisor publishes it."""
 
     def __init__(self, box: Box, shared: SharedGeneration | None) -> None:
         self._box, self._shared = box, shared

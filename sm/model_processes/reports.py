@@ -1,4 +1,4 @@
-"""What the box's processes tell the supervisor of models' processes.
+"""Reports of the box's processes to the supervisor about models' processes.
 
 A worker reports a process that is in doubt; the control plane says which loads are under way.
 """

@@ -34,7 +34,7 @@ class ModelProcess:
     born: float
     #: The model's name in Triton; empty if it is not known, because the process was never seen alive, say.
     model: str = ""
-    #: What it was started with; Triton's name of the instance is among it. Empty until it is final.
+    #: Its arguments, among them Triton's name of the instance. Empty until they are final.
     arguments: tuple[str, ...] = ()
     #: ``exit code 3`` or ``signal 11 (SIGSEGV)``; empty while it lives, and once Triton has waited for it.
     ending: str = ""

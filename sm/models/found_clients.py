@@ -29,7 +29,7 @@ class FoundLoader:
 
     def __init__(self, found: DiscoveredClients, models: tuple[str, ...] = ()) -> None:
         self.models, self._lock = models, threading.Lock()
-        #: By the name of a client whose model comes late.
+        #: Locks of clients whose models come late, by name.
         self._locks: dict[str, threading.Lock] = {}
         self._next_check: dict[str, float] = {}
         #: Called after a change of what was found.

@@ -22,7 +22,7 @@ MAX_NAMES = 20
 
 
 class State(StrEnum):
-    """What a loaded model is for."""
+    """The purpose of a loaded model."""
 
     #: It is being loaded or unloaded, or that was interrupted.
     CHANGING = "changing"
@@ -59,7 +59,7 @@ class LoadRecord:
     #: Where the platform put the archive; the box uses a copy. If the folder is gone, a restarted Triton does
     #: not get its models.
     folder: str = ""
-    #: What its files were, for an archive that may be replaced.
+    #: A digest of its files, for an archive that may be replaced.
     version: str = ""
     state: State = State.CHANGING
     #: The model of which it is a version beside the one that serves; else empty.
@@ -91,7 +91,7 @@ class Snapshot:
 
     @cached_property
     def serving(self) -> Mapping[str, LoadRecord]:
-        """What serves, by the platform's names and, for those that are no such name, by Target-Model."""
+        """The records that serve, by the platform's names and, where that is not one, by Target-Model."""
         found = [record for record in self.records.values() if record.state is State.SERVES]
         targets = {record.target: record for record in found if record.target}
         return {**targets, **{record.name: record for record in found}}

@@ -24,7 +24,7 @@ QUERY_TIMEOUT_S = 10
 
 #: Bytes of a Python model's process that has imported NumPy and loaded nothing.
 PROCESS_BYTES = 24 * 2**20
-#: What the box keeps free for requests: a share of its memory, and at most this many bytes.
+#: The memory that stays free for requests: a share of the box's, and at most this many bytes.
 RESERVED_SHARE, MAX_RESERVED_BYTES = 1 / 16, 256 * 2**20
 #: Seconds that a load waits for others, while none of them ends, before it is refused.
 PATIENCE_S = 10.0

@@ -95,7 +95,7 @@ class ModelLoader:
         self._unloading: set[str] = set()
         self._unloaded = threading.Condition(self._lock)
         self._keep, self._keep_lock = keep, threading.Lock()
-        #: What is used by a load that has not ended, or not begun.
+        #: Files that a load uses which has not ended, or not begun.
         self._in_use: dict[str, tuple[Path, ...]] = {}
         self._keep_sources()
 

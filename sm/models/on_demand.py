@@ -279,7 +279,7 @@ class OnDemand:
         """
         while time.monotonic() < end:
             loaded = [record for record in self.loader.records.read().loaded() if record.name != self._pinned]
-            # What another load takes can be unloaded when that has ended.
+            # A model that is being loaded can be unloaded when its load has ended.
             if not loaded and len(self._loading) == 1:
                 return False
             latest = time.time() - MIN_IDLE_S

@@ -34,7 +34,7 @@ class Staging:
 
     def __init__(self, repository: Path, archives: Path) -> None:
         self._repository, self._archives = repository, archives
-        #: What is being removed: many files take longer than a caller waits.
+        #: Folders that are being removed lie here: many files take longer than a caller waits.
         self._removed = archives.with_name(f"{archives.name}-removed")
         for left in self._removed.glob("*"):  # by an earlier process
             _remove_in_background(left)

@@ -34,7 +34,7 @@ MAX_LOOKUPS = 10
 class Served(NamedTuple):
     """A model as one request uses it."""
 
-    #: What answers in Triton's own protocol call it.
+    #: Its name in answers in Triton's own protocol.
     name: str
     #: None if it takes Triton's own protocol only.
     client: Client | None
@@ -45,7 +45,7 @@ class Served(NamedTuple):
 class TableEntry(NamedTuple):
     """A name in the table."""
 
-    #: What requests get; with ``needs``, what they get while none of these has been replaced.
+    #: The model that requests get; with ``needs``, the one they get while none of these has been replaced.
     served: Served
     #: The models whose records decide what a request gets; empty if nothing does.
     needs: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class TableEntry(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What is served at one moment."""
+    """The models and clients that are served at one moment."""
 
     rows: Mapping[str, TableEntry]
     #: The loaded records by their ids, also those that no caller can name.
@@ -88,11 +88,11 @@ class TableLoader(Protocol):
 class ClientSlot:
     """A client that was made for records, or the reason why there is none."""
 
-    #: What it calls, by Triton's names and its own.
+    #: The models that it calls, by Triton's names and its own.
     calls: frozenset[str]
     client: Client | None = None
     error: str = ""
-    #: While it has not passed its check.
+    #: The client while it has not passed its check.
     unchecked: UncheckedClient | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -120,7 +120,7 @@ class Models:
         self._loader, self._leases, self._forget = loader, leases, forget
         self.is_closed, self.comes_again = is_closed, comes_again
         self._table, self._lock = loader.table, threading.Lock()
-        #: By the name of the client and the ids of the records.
+        #: The slots by the name of their client and the ids of their records.
         self._slots: dict[tuple[str, ...], ClientSlot] = {}
 
     def known(self, name: str) -> bool:
@@ -150,7 +150,7 @@ class Models:
         return self._use(name, invocation, self.serve)
 
     def use_model(self, name: str, invocation: Invocation | None) -> Served | None:
-        """As :meth:`use`, for a request in Triton's own protocol: no client is made or needed."""
+        """Do what :meth:`use` does, for a request in Triton's own protocol: no client is made or needed."""
         return self._use(name, invocation, self._model)
 
     def _use(

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 PUSH_PATIENCE_S = 10.0
 #: The states of a new version, also as outcomes in the metrics.
 SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
-#: What is said of a new version that was rolled back.
+#: The sentence about a new version that was rolled back.
 OF_ROLLED_BACK = "rolled back: {}. Put the old files back: a box that starts again serves what is there"
 #: The verdicts about a canary.
 PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
@@ -74,7 +74,7 @@ class Versions:
         self._lock, self._decision = threading.Lock(), threading.Lock()
         #: Why the last change of a model does not serve, by name.
         self.failures: dict[str, str] = {}
-        #: What has failed, or was rolled back, is not tried again until the repository has something else.
+        #: Versions that failed, or were rolled back; none is tried again until the repository has others.
         self._refused: dict[str, str] = {}
         self._seen: dict[str, str] = {}
         box.prepared_folder.mkdir(exist_ok=True)

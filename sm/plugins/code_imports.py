@@ -1,4 +1,4 @@
-"""What the code in a code folder imports: its own modules, and its requirements.
+"""Imports of the code in a code folder: its own modules, and its requirements.
 
 Its modules are imported under their plain names: ``import helpers``. Pickles refer to their classes by these
 names. ``sys.modules`` has only one module of a name. So modules of other folders

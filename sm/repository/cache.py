@@ -20,7 +20,7 @@ from sm.errors import StartError
 
 #: The kernel's errors for a full disk or quota.
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-#: Those for a folder that cannot be written, or whose file system has no locks.
+#: Errors of a folder that cannot be written, or whose file system has no locks.
 UNUSABLE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
     *(errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sm.repository.models import Model, protobuf
 
-#: Of a node.
+#: The name of a node in a graph of steps: its index or its text.
 Name = TypeVar("Name", int, str)
 
 

@@ -70,7 +70,7 @@ class Compatibility:
 class GpuDriver:
     """The driver, and the libraries of this image."""
 
-    #: Such as ``535.129.03``; empty if there is none.
+    #: The driver's version, such as ``535.129.03``; empty if there is no driver.
     version: str
     #: CUDA's version as NVIDIA's image says it; empty outside of such an image.
     cuda: str

@@ -1,4 +1,4 @@
-"""What this machine offers to models: its Triton, with backends and stubs for Python models, and a GPU.
+"""This machine as models see it: its Triton, with backends and stubs for Python models, and a GPU.
 
 The wheel ``nvidia-pytriton`` has a python-backend stub for each Python version, but not beside the backend's
 library, where Triton looks for it. A stub also needs the interpreter's shared library. Links in the run
@@ -35,7 +35,7 @@ VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 #: second name.
 UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
-#: Of nvidia-pytriton 0.7.0, which names it in no file.
+#: The version of Triton in nvidia-pytriton 0.7.0, which names it in no file.
 WHEEL_TRITON_VERSION = (2, 51)
 STUB = "triton_python_backend_stub"
 #: The name by which a stub asks for the wheel's copy of CPython: auditwheel puts a hash into it.
@@ -167,7 +167,7 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     libraries = packages / "nvidia_pytriton.libs"
     stub = Stub.find(server, VERSION)
     if stub.bundled_libpython:
-        # As deep below the libraries as in the wheel, because the stub finds them by a relative path.
+        # The stub finds the libraries by a relative path, so it must lie as deep below them as in the wheel.
         _link(folder / libraries.name, libraries)
         own_stub = folder / stub.file.relative_to(packages)
         _copy_unbundled(stub.file, own_stub)

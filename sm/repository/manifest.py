@@ -35,7 +35,7 @@ class Part(BaseModel):
 class Source(Part):
     """The ONNX graph that the artifact was made from."""
 
-    #: What the graph was made from.
+    #: The name of the source that the graph was made from.
     name: str
     #: The digest of the graph.
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -99,7 +99,7 @@ class Manifest(Part):
     built: AwareDatetime
     #: None if nothing was compared.
     accuracy: Accuracy | None = None
-    #: What a reader should know before using the model, a sentence each.
+    #: Sentences that a reader should know before using the model.
     warnings: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:

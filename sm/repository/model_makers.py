@@ -24,7 +24,7 @@ GROUP = "sm.model_makers"
 
 
 class Source(NamedTuple):
-    """What a start shall make a model repository of."""
+    """A source that a start shall make a model repository of."""
 
     #: A folder, or what names one elsewhere, as the deployment writes it.
     folder: Path

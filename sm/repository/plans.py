@@ -271,7 +271,7 @@ def build_with_trtexec(plan: Plan) -> str:
 
 
 class Build(NamedTuple):
-    """What built a plan, where, and in how many seconds."""
+    """The tool that built a plan, the machine, and the seconds that it took."""
 
     tool: Tool
     gpu: hardware.Gpu | None

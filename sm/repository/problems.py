@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 #: A larger ``model.py`` is not parsed.
 MAX_SCRIPT_BYTES = 2**20
-#: What Triton reads of a folder's name as its version, as C does: it ignores what follows the digits.
+#: The digits that Triton reads as a folder's version: as C does, it ignores the rest of the name.
 C_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
 #: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs, begins like this.
 ONNX_PROGRAM = b'"""An ONNX graph in Triton\'s python backend: how the CPU target runs every model.'
 #: A Git LFS pointer begins like this.
 LFS_POINTER = b"version https://git-lfs"
-#: For reading an archive's first files. After that the version is unknown.
+#: Seconds for reading an archive's first files. After that the version is unknown.
 MAX_READ_S = 3.0
 #: The path of a file of Python in an environment. It leaves out ``python3.1``, a link that conda creates for
 #: In a path of HTTP these would end a name or the line, and Triton decodes no name.

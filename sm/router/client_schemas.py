@@ -1,4 +1,4 @@
-"""What the OpenAPI document has of a client: the schemas of its payload, its requests and its answers."""
+"""Write the schemas of a client for the OpenAPI document: its payload, its requests and its answers."""
 
 from __future__ import annotations
 

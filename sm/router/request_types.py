@@ -153,7 +153,7 @@ class LinesRequest(NamedTuple):
 
     message: Message
     session: Session | None = None
-    #: None for no limit.
+    #: The limit of its records; None for no limit.
     limit: RecordLimit | None = None
 
 

@@ -22,7 +22,7 @@ from sm.router.once import OnceNotes
 log = logging.getLogger(__name__)
 #: Characters of a reason. The caller reads the whole sentence in the answer.
 MAX_REASON_CHARACTERS = 200
-#: What an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
+#: The parts that an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)", re.DOTALL)
 
 
@@ -31,7 +31,7 @@ class LogSample(NamedTuple):
 
     #: The fraction of them.
     fraction: float = 1.0
-    #: Those that took more seconds are always logged.
+    #: Requests that took more seconds are always logged.
     slow_s: float = 1.0
     #: Returns a number from 0 to 1 for each line.
     chance: Callable[[], float] = random.random
@@ -141,7 +141,7 @@ class RunningInvocation(Invocation):
         self.sample, self.waited, self.wants_timing = sample, waited, wants_timing
         self.api_key_name, self.address = api_key_name, address
         self.slot = NO_SLOT
-        #: What the log and the metrics call its model, and the version that the caller named.
+        #: The name of its model in the log and the metrics, and the version that the caller named.
         self.model, self.version = "-", ""
         #: Bytes of the request's body and of the answer's.
         self.bytes_in = self.bytes_out = 0

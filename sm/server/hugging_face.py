@@ -57,7 +57,7 @@ ALIASES = {
     "sentence-similarity": "sentence-embeddings",
     "text-ranking": "text-classification",
 }
-#: Its name of a translation between two languages.
+#: Hugging Face's name of a translation between two languages.
 TRANSLATION = re.compile(r"translation_\w+_to_\w+")
 #: The tasks whose scores become probabilities, and what does that for each ``problem_type``.
 CLASSIFICATIONS = ("audio-classification", "image-classification", "text-classification")

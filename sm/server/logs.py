@@ -274,7 +274,7 @@ class LineSplitter:
             self._emit(members)
 
 
-#: What Triton prints at each start without a GPU, some of it as an error.
+#: Lines that Triton prints at each start without a GPU, some of them as errors.
 GPU_MESSAGE = re.compile(
     r"Unable to allocate pinned system memory"
     r"|failed to allocate pinned system memory: no pinned memory pool"

@@ -179,7 +179,7 @@ class DataPlane(Plane):
     def on_fork(self, _server: object, worker: Any) -> None:
         """Send heartbeats while the worker loads: a script's model may take minutes."""
         self._stop_heartbeat = keep_heartbeat(worker.notify, self.settings.startup_timeout)
-        # As many as may serve one model. More would get connections that other workers could answer sooner.
+        # One model may have so many. More would take connections that other workers could answer sooner.
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
         worker.send_timeout_s = STREAM_BACKLOG.seconds = self.settings.stream_stall

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 #: Spans of one trace. The request's own span counts those that were dropped beyond it.
 MAX_SPANS = 256
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
-#: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
 #: A length that is a number of bytes.
 BYTE_COUNT = re.compile(r"[0-9]{1,18}")
+#: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
 RULE_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 #: The header of an answer that names its trace: https://w3c.github.io/trace-context/#traceresponse-header
 RESPONSE_HEADER = "traceresponse"
@@ -40,7 +40,7 @@ ERROR_CODE = "trireme.error_code"
 
 
 class TracedSpan:
-    """A part of a request as a span. Of an error it has the class, never the sentence, which may quote."""
+    """A part of a request as a span. It has an error's class, not its sentence, which may quote a caller."""
 
     def __init__(self, span: Span) -> None:
         self._span = span

@@ -88,7 +88,7 @@ class Calls:
         """True if a client's result may be made again that was made from answers in doubt."""
         models = {model for ticket in invocation.tickets for model, _ in ticket.generations}
         step = self._step(Interrupted(""), invocation, models)
-        # What the client has done with a session is done.
+        # The client may have changed its session already.
         return bool(models) and invocation.session is None and step is Step.AGAIN
 
     def _step(self, failure: NotReady, invocation: Invocation | None, models: Iterable[str]) -> Step:

@@ -82,7 +82,7 @@ HEADER_SIZE = "inference-header-content-length"
 COMPRESSIONS = ("gzip", "deflate")
 #: Levels of JSON. They are counted, as the limits of parsers differ between releases of Python.
 MAX_DEPTH = 1000
-#: What is not a bracket of JSON: texts, up to the end if one is not closed, and all other characters.
+#: The parts of JSON without brackets: texts, up to the end if one is not closed, and all other characters.
 NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^]["{}]++', re.DOTALL)
 #: Brackets that are counted at once.
 DEPTH_CHUNK = 2**20
@@ -116,7 +116,7 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes | Iterator[bytes]
-    #: What the reply means if it is an error.
+    #: The caller's error, if the reply is one.
     failure: Failed | None = None
 
 

@@ -94,7 +94,7 @@ def _place(sizes: Mapping[str, int], start: int) -> tuple[dict[str, Extent], int
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Template:
-    """What all requests of one kind share."""
+    """The plan that all requests of one kind share."""
 
     metadata: ModelMetadata
     version: str

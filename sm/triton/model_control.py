@@ -48,7 +48,7 @@ CONNECT_TIMEOUT_S = 5.0
 #: folder is removed meanwhile. The next attempt succeeds, as Triton does not find that folder any more.
 FOLDER_REMOVED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
 MAX_ATTEMPTS = 50
-#: Before a model's own reason.
+#: The beginning of a text that goes on with a model's own reason.
 LOAD_FAILED = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: (?:\w+: )?")
 #: ONNX Runtime's text is for its developers, and quotes the graph.
 ONNX_ERROR = re.compile(r"(?:\w+: )?\[ONNXRuntimeError\] : \d+ : (\w+)")

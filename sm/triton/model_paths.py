@@ -10,8 +10,8 @@ import re
 from urllib.parse import quote, unquote
 
 MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
-#: What a path can have as it is. Other ASCII would end the path or the line: no model that Triton serves has
-#: it in its name, see :func:`sm.repository.problems.name_problems`.
+#: Characters that a path can have as they are. Other ASCII would end the path or the line: no model that
+#: Triton serves has it in its name, see :func:`sm.repository.problems.name_problems`.
 PLAIN = "!\"$%&'()*+,:;<=>@[\\]^`{|}"
 
 

@@ -24,7 +24,7 @@ MAX_MODEL_CRASHES, MAX_TRITON_CRASHES = 2, 3
 
 
 class Step(Enum):
-    """What follows when a call has failed."""
+    """The next step after a call has failed."""
 
     RAISE = "raise"
     #: Send it as soon as it can be served.
@@ -33,9 +33,9 @@ class Step(Enum):
     AGAIN = "again"
 
 
-#: What follows a failure: the first row that fits. Any other error is the answer.
+#: The next step after a failure: the first row that fits. Any other error is the answer.
 STEPS: tuple[tuple[type[NotReady], Step], ...] = (
-    # What it would wait for does not come.
+    # The call would wait for something that does not come.
     (Unavailable, Step.RAISE),
     # A process may have begun with it, or the answer may be another call's.
     (Interrupted, Step.AGAIN),
@@ -53,7 +53,7 @@ def next_step(failure: NotReady, may_repeat: bool) -> Step:
 
 
 class Failures:
-    """What happened to one call so far."""
+    """The failures of one call so far."""
 
     def __init__(self, shared: SharedGeneration, failure: NotReady, ticket: Ticket | None) -> None:
         self._shared, self._crashes, self._triton_crashes = shared, 0, 0
@@ -70,7 +70,7 @@ class Failures:
 
     @property
     def suspicion(self) -> Suspicion:
-        """What the records of a batch take with them."""
+        """The suspicion that the records of a batch take with them."""
         return Suspicion(self.suspect or TRITON_ITSELF, self._crashes, self._triton_crashes)
 
     def add(self, failure: NotReady, ticket: Ticket | None) -> None:

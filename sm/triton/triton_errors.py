@@ -1,4 +1,4 @@
-"""What Triton's errors mean: the caller's error, and whether Triton has finished with the request.
+"""Translate Triton's errors: the caller's error, and whether Triton has finished with the request.
 
 A text of Triton's has the caller's words in it: the request's id, names of tensors, what a model quotes. So a
 text means something only if it has the code and the whole form of one of :data:`RULES`, from its beginning to
@@ -49,7 +49,7 @@ class Failed(Exception):
     stalled: str | None = None
     #: The model that Triton does not have or does not run; None if it names none.
     subject: str | None = None
-    #: What Triton answered; None if it was not Triton.
+    #: The code that Triton answered with; None if it was not Triton.
     code: Code | None = None
     text: str = ""
 
@@ -82,7 +82,7 @@ STALL_S = 0.9
 
 @dataclass(frozen=True)
 class Rule:
-    """What a text means. The first rule that fits is used."""
+    """The meaning of a text. The first rule that fits is used."""
 
     #: The codes with which Triton says it; empty for any. A stream has UNKNOWN for all answers of a model,
     #: HTTP's ``generate`` 400.
@@ -114,15 +114,15 @@ HTTP_CODES = {
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
 }
-#: With these codes a text may be a model's answer.
+#: Codes with which a text may be a model's answer.
 ANSWERED = (Code.INTERNAL, Code.UNKNOWN, Code.INVALID_ARGUMENT)
 
 UNREACHABLE = "Triton is not there; it is starting or being started again"
 ENDING = "the worker is ending"
 LATE = "the invocation's time ended while Triton ran the model"
-#: Before a text about a request, which may have an id of any characters.
+#: The beginning of a text about a request, which may have an id of any characters.
 ID = r"(?:\[request id: .*\] )?"
-#: Before the text of a Python model's exception, which begins with the exception's type.
+#: The beginning of a text about a Python model's exception; the exception's type follows.
 PYTHON_FAILED = r"Failed to process the request\(s\) for model (?:instance )?'([^']*)', message: "
 #: Types of Python's exceptions for a lack of memory: Python's own, NumPy's, and that of PyTorch and CuPy.
 MEMORY_ERRORS = r"(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)(?::.*)?"
@@ -141,7 +141,7 @@ MEMORY = (
     r"[\w ]{0,40}TensorRT[\w ]{0,40}: .*(?:[Oo]ut of memory|OutOfMemory|OUT_OF_MEMORY).*",
 )
 
-#: What the releases 2.51 and 2.71 say, and 2.73 in August 2026. A rule may have a form of each release.
+#: Texts of the releases 2.51, 2.71 and 2.73 (August 2026). A rule may have a form of each release.
 RULES = (
     Rule(
         (Code.UNAVAILABLE,),
@@ -249,7 +249,7 @@ RULES = (
         True,
     ),
 )
-#: What a text means that fits no rule, and whether Triton has finished the request.
+#: The meaning of a text that fits no rule, by its code, and whether Triton has finished the request.
 KINDS: dict[Code, tuple[type[TriremeError], bool]] = {
     Code.NOT_FOUND: (NotFound, True),
     Code.INVALID_ARGUMENT: (BadInput, True),
@@ -259,9 +259,9 @@ KINDS: dict[Code, tuple[type[TriremeError], bool]] = {
     Code.DEADLINE_EXCEEDED: (DeadlinePassed, False),
 }
 
-#: What :data:`ID` begins and ends with.
+#: The beginning and the end of :data:`ID`.
 REQUEST_ID, END_OF_ID = "[request id: ", "] "
-#: Before a text about a step of an ensemble.
+#: The beginning of a text about a step of an ensemble.
 ENSEMBLES = re.compile(r"(?:in ensemble '[^']*', )*")
 
 
@@ -290,7 +290,7 @@ def _apply(rule: Rule, match: re.Match[str], code: Code, text: str, is_step: boo
         rule.lost_region,
         rule.overflowed,
         stalled=(groups["instance"] or "") if "instance" in groups else None,
-        # What is said of a step concerns the whole ensemble.
+        # An error of a step concerns the whole ensemble.
         subject=None if is_step else groups.get("subject"),
         code=code,
         text=text,
@@ -303,7 +303,7 @@ def _translate_code(code: Code, text: str) -> Failed:
     return Failed(kind, said, finished, code=code, text=text)
 
 
-#: What gRPC's own client says of a connection, up to 1.85: beginnings, as the ends differ between releases. A
+#: Sentences of gRPC's own client about a connection, up to 1.85: beginnings, as the ends differ. A
 #: model may say the same, so such a call is never known as one that was not sent.
 CONNECTION = _said(
     r"(?:[Ff]ailed to connect|[Ss]ocket closed|Stream removed|recvmsg:|sendmsg:|Broken pipe|GOAWAY|EOF|"
@@ -348,7 +348,7 @@ def without_request_id(text: str) -> str:
 
 #: Places in the box's run folder; what follows is the model's own.
 RUN_FOLDER = re.compile(r"/trireme-\w{8}/(?:archives/\w+/files/|models/|repository/)?")
-#: What may be a path. A path with a space is cut in two.
+#: Text that may be a path. A path with a space is cut in two.
 WORD = re.compile(r"[^\s'\":(]+")
 #: Names of shared memory: the box's and its Python models', and the Python backend's default. Whoever knows
 #: one is a step nearer to reading it (CVE-2025-23320).

@@ -15,7 +15,7 @@ from sm.errors import BadInput
 
 
 class Datatype(NamedTuple):
-    """What JSON may have for a datatype."""
+    """The values that JSON may have for a datatype."""
 
     kinds: frozenset[type]
     words: str

@@ -213,7 +213,7 @@ class GrpcConnection:
         #: Bytes that the server takes now, on the connection and on the call's stream. The latter begins with
         #: the third, and is negative after the server has made that smaller.
         self._window = self._stream_window = self._initial_window = DEFAULT_WINDOW_BYTES
-        #: What of the call waits for the server's windows, and the frames that wait for the socket.
+        #: Bytes of the call that wait for the server's windows, and frames that wait for the socket.
         self._unsent: list[memoryview] = []
         self._outgoing = b""
         #: Received bytes that were not yet acknowledged with WINDOW_UPDATE.
@@ -385,7 +385,7 @@ class GrpcConnection:
         if kind in (SETTINGS, PING) and not flags & ACK:
             if kind == SETTINGS:
                 self._apply_settings(payload)
-            # What follows the acknowledgement must keep to the new settings.
+            # Frames after the acknowledgement must keep to the new settings.
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
         elif kind == GOAWAY:
             self.usable = False

@@ -17,7 +17,7 @@ CHANGES = {
 }
 
 
-#: What a target is for.
+#: The purpose of each target.
 TARGETS = {
     "cpu": "ONNX Runtime in Triton's Python backend, on any machine",
     "onnxruntime": "Triton's own ONNX Runtime backend, which NVIDIA's image has, on CPU or GPU",

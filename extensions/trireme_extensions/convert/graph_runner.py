@@ -122,7 +122,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run of somebody's graph, or its load, may take."""
+    """The time and memory that one run of somebody's graph, or its load, may take."""
 
     seconds: float = 120.0
     #: Bytes beside four times the graph's files; see ``TRIAL_BYTES``.
@@ -227,7 +227,7 @@ def newest_ir_version() -> int:
     return onnx.IR_VERSION
 
 
-#: The same inputs in each build.
+#: The seed of random inputs, so that each build has the same.
 SEED = 3
 #: Sizes that are tried first: lengths of texts.
 TEXT_LENGTHS = (1, 16, 77)
@@ -379,7 +379,7 @@ class SizeSearch:
 
 #: The part of a message that names a line in ONNX Runtime's source.
 SOURCE = re.compile(r"/\S+:\d+ .*? was false\. ")
-#: What to do about a graph that does not answer.
+#: The advice for a graph that does not answer.
 NEXT_STEP = "Name other sizes with --shapes, or build with --no-compare."
 
 

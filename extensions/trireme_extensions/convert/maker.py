@@ -1,4 +1,4 @@
-"""What ``sm inspect`` says of a model of the CPU target."""
+"""Describe a model of the CPU target, for ``sm inspect``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DATATYPES = {
     onnx.TensorProto.STRING: "TYPE_STRING",
     **{onnx.helper.np_dtype_to_tensor_dtype(dtype): f"TYPE_{name}" for name, dtype in DTYPES.items()},
 }
-#: What exporters write for an unknown size; two of these need not be equal.
+#: Texts that exporters write for an unknown size; two of these need not be equal.
 UNNAMED = ("", "?", "None", "-1")
 #: The name of an output's first size that is not a batch, as a run has shown.
 ROWS = "rows"

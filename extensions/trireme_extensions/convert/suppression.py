@@ -29,7 +29,8 @@ from trireme_extensions.convert.onnx_graph import Graph, Value, read_graph
 OUTPUT, NAME = "objects", "suppression.json"
 #: The most objects of a record, and the most candidates compared: the client's own numbers.
 OBJECTS, CANDIDATES = 1000, 2048
-#: What suppresses: ONNX's operator with thresholds of each record, or, in a plan, the operator or the plugin.
+#: The part that suppresses boxes: ONNX's operator with thresholds of each record, or, in a plan, the
+#: operator or the plugin.
 Way = Literal["records", "operator", "plugin"]
 #: The version of TensorRT that deprecated the plugin.
 PLUGIN_DEPRECATED = (10, 12)

@@ -185,7 +185,7 @@ def records(graph: Graph, folder: Path) -> Iterator[Feed]:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """What built the artifact, and for which hardware; for the manifest."""
+    """The tool that built the artifact, and its hardware; for the manifest."""
 
     tool: Tool
     gpu: hardware.Gpu | None = None

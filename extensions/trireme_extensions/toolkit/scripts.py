@@ -415,7 +415,7 @@ def accepted_types(header: str, default: str) -> tuple[str, ...]:
     offers = tuple(dict.fromkeys((default, *codecs.ENCODERS)))
     known = acceptable(header, offers)
     named = {each.name: each.quality for each in read_accept(header) if each.precision == 2 and each.quality}
-    # Of a wildcard, the best: the script need not run again for a type that nobody named.
+    # A wildcard gets its best type only: the script need not run again for a type that nobody named.
     own = {kind: named.pop(kind, quality_of(header, kind)) for kind in known if kind in (known[0], *named)}
     ordered = sorted({**own, **named}.items(), key=lambda item: -item[1])
     return tuple(kind for kind, _ in ordered)[:MAX_ACCEPTED] or (most_wanted(header) or default,)

@@ -6,7 +6,7 @@ import json
 
 from tokenizers import Tokenizer, decoders
 
-#: What ``clean_up_tokenization`` of transformers 5.23's tokenizers replaces, in its order.
+#: The texts that ``clean_up_tokenization`` of transformers 5.23's tokenizers replaces, in its order.
 REPLACEMENTS = (
     (" .", "."),
     (" ?", "?"),

@@ -233,7 +233,7 @@ HeadName = Literal["v5", "v8", "nms", "rtdetr", "rtdetr_classes"]
 
 @dataclass(frozen=True)
 class Columns:
-    """What the numbers of a row are, from its first to those of its classes."""
+    """The meaning of a row's numbers, from its first to those of its classes."""
 
     #: How many numbers there are before those of the classes, or in all if ``is_final``.
     count: int
@@ -256,7 +256,7 @@ HEADS: dict[HeadName, Columns] = {
 
 
 class Head(TaskFile):
-    """What the rows of the output are; ``auto`` reads it from the labels, the rows and the columns.
+    """The meaning of the output's rows; ``auto`` reads it from the labels, the rows and the columns.
 
     ``v5``: [n, 5 + classes] with an objectness. ``v8``, also of later YOLOs: [4 + classes, n].
     ``nms``: [n, 6], suppressed in the graph. ``rtdetr`` and ``rtdetr_classes``: [n, 6] and
@@ -301,7 +301,7 @@ class Layout:
         return classes > 0 and (boxes > numbers or (boxes < 0 and self.head == "v5"))
 
 
-#: As Ultralytics exports them, and turned round.
+#: The layouts that Ultralytics exports, and the same with rows and columns exchanged.
 USUAL: tuple[Layout, ...] = (Layout("v5", True), Layout("v8", False), Layout("nms", True))
 TURNED: tuple[Layout, ...] = (Layout("v8", True), Layout("v5", False))
 
@@ -323,7 +323,7 @@ def find_layout(shape: tuple[int, ...], labels: int, extra: int, image: tuple[in
     fitting: list[Layout] = [each for each in layouts if each.fits(shape, labels, extra)]
     raw = box_counts(*image)
     if raw:
-        # As many boxes as the input has places, or fewer: the graph has suppressed the rest.
+        # A graph that has suppressed boxes has at most as many rows as the input has places for boxes.
         by_count = [
             each
             for each in fitting

@@ -20,14 +20,14 @@ from sm.client.tensor_roles import UnsuitableModel, find_output
 from sm.errors import WrongPayload
 
 OUTPUTS = ("start_logits", "end_logits")
-#: What transformers' pipeline has for its parameters ``max_seq_len`` and ``doc_stride``.
+#: The defaults of ``max_seq_len`` and ``doc_stride`` in transformers' pipeline.
 WINDOW_TOKENS, OVERLAP_TOKENS = 384, 128
-#: What transformers' pipeline gives to tokens that are not counted.
+#: The score that transformers' pipeline gives to tokens that are not counted.
 NOT_COUNTED = -10000.0
 
 
 class Candidates(NamedTuple):
-    """What a window says."""
+    """The answers that one window of a context offers."""
 
     #: Where each answer begins and ends in the context, and its score.
     found: list[tuple[int, int, float]]

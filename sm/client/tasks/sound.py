@@ -44,14 +44,14 @@ EXAMPLE_SOUND = base64.b64encode(
 
 
 class SoundOptions(TaskFile):
-    """What the model takes."""
+    """Options for the recordings that a model takes, and for its labels or letters."""
 
     rate: int = Field(default=16_000, ge=1, le=MAX_RATE, description="Samples of a second.")
     normalise: bool = Field(default=True, description="Samples have the mean 0 and the variance 1.")
     max_seconds: float = Field(default=30, gt=0, le=3600, description="A longer recording is refused.")
-    #: Of a classifier.
+    #: The activation of a classifier.
     activation: Activation = "auto"
-    #: Of speech: the token of a frame without a letter, and the one between words.
+    #: The token of a frame without a letter, and the one between words, for speech.
     blank: str = "<pad>"
     delimiter: str = "|"
     clean_up: bool = Field(default=False, description="Remove the spaces before marks and endings.")

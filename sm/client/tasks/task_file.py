@@ -1,4 +1,4 @@
-"""What all tasks share: their ``task.json``, the output that they read, and the labels of its classes."""
+"""The parts that all tasks share: ``task.json``, the output that they read, and the labels of its classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 TASK_FILE = "task.json"
 #: How scores become probabilities; ``none``: the graph has done it, or they are a regression's.
 Function = Literal["softmax", "sigmoid", "none"]
-#: The same in ``task.json``. ``auto``: sigmoid for one class, else softmax, as transformers' pipelines do.
+#: The activations that ``task.json`` may name. ``auto``: sigmoid for one class, else softmax, as
+#: transformers' pipelines do.
 Activation = Literal["auto", "softmax", "sigmoid", "none"]
 Choice = TypeVar("Choice")
 #: A choice whose name callers of transformers may write in capitals.
@@ -41,7 +42,7 @@ MAX_LABELS = 100_000
 
 
 class TaskFile(BaseModel):
-    """What every task's file has. A task adds its options in a subclass."""
+    """The options of every task's file. A task adds its own in a subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""What tasks of texts share, and those of a whole text: classification and embeddings."""
+"""The parts that tasks of texts share, and the tasks of a whole text: classification and embeddings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TextInputs:
 
 @dataclass(frozen=True)
 class Padding:
-    """What fills a row up to the longest of a batch."""
+    """The tokens that fill a row up to the longest of a batch."""
 
     #: None: no token is known to be padding.
     token: int | None
@@ -128,7 +128,7 @@ class TextOptions(TaskFile):
 
 
 class Truncation(Parameters):
-    """What becomes of a text that is too long, by the names of Text Embeddings Inference."""
+    """The options for a text that is too long, by the names of Text Embeddings Inference."""
 
     truncate: bool | None = Field(
         default=None,
@@ -193,7 +193,7 @@ class TextTask(Task):
 
     options: ClassVar[type[TaskFile]] = TextOptions
     payload: ClassVar[type[Payload]] = TaskText
-    #: What is cut off a text that is too long.
+    #: The way of cutting a text that is too long, by the tokenizer's name for it.
     truncation: ClassVar[str] = "longest_first"
 
     def setup(self) -> None:
@@ -398,7 +398,7 @@ class Classification(TextOptions):
 
 
 class QueryOptions(Top, Truncation):
-    """What a text is read with."""
+    """The text that each text is compared with, and how both are cut."""
 
     query: str | None = Field(
         default=None,
@@ -511,7 +511,7 @@ class ZeroShotClassification(TextTask):
         if not entailed or len(names) < 2:
             raise UnsuitableModel(f"{self.model!r} has no label that begins with entail; it has {names}.")
         self.entailment = entailed[0]
-        # As transformers' pipeline does: the last label stands against it, unless that is it.
+        # In transformers' pipeline the last label means contradiction, unless that is the entailment.
         contradicted = [index for index, name in enumerate(names) if name.startswith("contra")]
         self.contradiction = contradicted[0] if contradicted else (0 if self.entailment else len(names) - 1)
         return output
@@ -567,7 +567,7 @@ class Layer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["dense", "layernorm", "normalise"]
-    #: Of its arrays.
+    #: The beginning of its arrays' names.
     name: str = ""
     activation: Literal["none", "tanh", "relu", "gelu", "sigmoid"] = "none"
 
@@ -585,7 +585,7 @@ class Pooling(TextOptions):
 
 
 class EmbeddingOptions(Truncation):
-    """What goes before the text, and what becomes of it and of its vector."""
+    """Options for the prompt before a text, for a text that is too long, and for its vector."""
 
     prompt: str | None = Field(default=None, max_length=2**15, description="What goes before the text.")
     prompt_name: str | None = Field(default=None, description="The name of one of the model's prompts.")

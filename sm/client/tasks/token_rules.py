@@ -13,7 +13,7 @@ Scores = NDArray[np.float32]
 Rows = Sequence[Sequence[int]]
 #: Makes the scores of the next token [rows, words] for rows of tokens of one length.
 Step = Callable[[Rows], Scores]
-#: What transformers' beam search subtracts from what it must not choose.
+#: The number that transformers' beam search subtracts from the score of a token that it must not choose.
 NEVER = 1e9
 
 

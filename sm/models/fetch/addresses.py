@@ -50,7 +50,7 @@ def is_prefix(source: str) -> bool:
 #: A URL's user and password, which end at the last @. A host and a port alone are none. A path has one slash
 #: for the two of the URL that it was made of.
 USER = re.compile(r"(\w:/{1,2}(?!/))(?![\w.\[\]-]+(?::\d*)?(?:[/?#,\s'\"]|$))[^?#,\s'\"]*@")
-#: What stands in the place of a port and is none: a password, if the @ was forgotten.
+#: Text in the place of a port that is not a port: a password, if the @ was forgotten.
 PASSWORD = re.compile(r"(\w:/{1,2}(?!/)[\w.-]*):(?!\d*(?:[/?#,\s'\"]|$))[^/?#,\s'\"]*")
 #: A URL's query, which ends at the next source of a list.
 QUERY = re.compile(r"(\w:/[^?#'\"\n]*)\?[^#'\"\n]*?(?=,[\w+.-]+:/|,/|[#'\"\n]|$)")
@@ -61,7 +61,7 @@ def shown(text: str) -> str:
     return QUERY.sub(r"\1", PASSWORD.sub(r"\1", USER.sub(r"\1", text)))
 
 
-#: What a fetch over HTTP raises, also for an address that is none.
+#: Exceptions of a fetch over HTTP, also for something that is not an address.
 HTTP_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -78,7 +78,7 @@ def digest(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """What an address has now.
+    """The contents of an address now.
 
     Attributes:
         version: Another one if anything has changed.

@@ -17,7 +17,7 @@ PASSES = {
     *("QuantizeLinear", "DequantizeLinear", "Expand", "Slice", "Gather"),
 }
 SOFTMAX, SIGMOID, LOG_SOFTMAX = "Softmax", "Sigmoid", "LogSoftmax"
-#: What remains to be done with such scores. A softmax of logarithms of probabilities is the probabilities.
+#: The activation that such scores still need. A softmax of logarithms of probabilities is the probabilities.
 REMAINING = {SOFTMAX: "none", SIGMOID: "none", LOG_SOFTMAX: "softmax"}
 
 

@@ -13,7 +13,7 @@ from sm.errors import CommandError
 
 #: The tasks of Ultralytics whose rows have upright boxes.
 UPRIGHT = ("detect", "segment", "pose")
-#: What other tasks give, in the words of a sentence.
+#: The outputs of other tasks, in the words of a sentence.
 OTHERS = {
     "obb": "turned boxes, which object-detection does not answer with",
     "classify": "classes of a picture",

@@ -13,7 +13,7 @@ from sm.errors import CommandError
 
 @dataclass(frozen=True)
 class Field:
-    """What becomes of one field of a file."""
+    """Says whether one field of a file is obeyed, refused or without effect."""
 
     effect: Literal["obeyed", "refused", "without effect"]
     #: How, or why not; a part of a sentence for the page of tasks.
@@ -22,7 +22,7 @@ class Field:
     harmless: tuple[Any, ...] = ()
 
 
-#: What each field of a file means here. A field that its class does not have is ignored, as the class does.
+#: The fields of a file. A field that its class does not have is ignored, as the class does.
 Fields = Mapping[str, Field]
 
 

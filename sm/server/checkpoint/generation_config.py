@@ -14,7 +14,7 @@ from sm.server.checkpoint.files import Field, Fields, read_object, refuse
 
 FILE = "generation_config.json"
 OBEYED, ORIGIN = Field("obeyed"), Field("without effect", "says where the file comes from")
-#: What changes how fast an answer comes, or what a call returns beside it.
+#: Fields that change how fast an answer comes, or what a call returns beside it.
 SPEED = Field("without effect", "of speed and memory")
 RETURNED = Field("without effect", "of what a call returns beside the text")
 SAMPLING = Field("without effect", "of sampling, which `do_sample` asks for")
@@ -74,7 +74,7 @@ GENERATION: Fields = {
 }
 
 
-#: What the answer is called where a folder is of one of Hugging Face's other names of the task.
+#: The member of the answer for two of Hugging Face's names of this task.
 ANSWERS = {"summarization": "summary_text", "translation": "translation_text"}
 
 
@@ -91,7 +91,7 @@ def generation(folder: Path, config: Mapping[str, Any], task: str = "") -> dict[
     """
     path = folder / FILE
     own = read_object(path)
-    # As transformers does: without the file, the configuration has these fields.
+    # Without the file transformers reads these fields in the configuration.
     described = own or dict(config)
     if not own:
         path = folder / "config.json"

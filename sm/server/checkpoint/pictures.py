@@ -89,7 +89,7 @@ def _short(side: int) -> dict[str, int]:
 
 RATIO: dict[str, Any] = {"default_to_square": False}
 DETR_SIZE = {"shortest_edge": 800, "longest_edge": 1333}
-#: By the class's name without ``ImageProcessor``.
+#: The processors of pictures, by their class's name without ``ImageProcessor``.
 PROCESSORS: Mapping[str, Processor] = {
     "Beit": _processor(STANDARD, _square(224), REDUCE, crop=224, crops=False),
     "Bit": _processor(CLIP, _short(224), crop=224, **RATIO),
@@ -288,7 +288,7 @@ def _steps(path: Path, name: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 DETR_CLASSES = ("ConditionalDetr", "DeformableDetr", "Detr", "Yolos")
-#: What has no such step, whatever its file says.
+#: The processors that never crop, whatever their file says.
 NEVER_CROPS = (*DETR_CLASSES, "DPT", "GLPN", "RTDetr", "Segformer")
 
 

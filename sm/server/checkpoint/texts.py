@@ -14,7 +14,7 @@ from sm.errors import CommandError
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
 from sm.server.checkpoint.sentences import transformer
 
-#: What transformers writes if a tokenizer has no limit.
+#: Transformers writes a number beyond this if a tokenizer has no limit.
 NO_LIMIT = 10**9
 #: Types of models whose positions begin behind the padding token's id: the first is ``pad_token_id + 1``.
 #: They are those whose code has ``create_position_ids_from_input_ids``, and a table of positions.
@@ -32,7 +32,7 @@ OFFSET_PADDING = 1
 RELATIVE_POSITIONS = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "xlnet", "ctrl"})
 #: The field with the number of positions, by the names that configurations give it.
 POSITIONS = ("max_position_embeddings", "n_positions", "max_encoder_position_embeddings")
-#: What tokenizers of some classes do unless ``tokenizer_config.json`` says otherwise.
+#: The defaults of some classes of tokenizers, which ``tokenizer_config.json`` may change.
 LEFT = {"padding_side": "left"}
 TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("CodeLlama", "Cohere", "Gemma", "Llama", "Siglip2"), LEFT),
@@ -46,7 +46,7 @@ CLEAN_UP = "clean_up_tokenization_spaces"
 #: In the order in which transformers adds them.
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
-#: What tells where the files come from.
+#: Fields that say where the files come from.
 ORIGIN = Field("without effect", "says where the files come from")
 #: ``tokenizer_config.json`` and ``special_tokens_map.json``: the arguments of transformers' tokenizers.
 TOKENIZER: Fields = {

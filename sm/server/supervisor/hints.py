@@ -1,4 +1,4 @@
-"""What the supervisor tells a person when the box is ready: a command for each client."""
+"""Tell a person, when the box is ready, a command for each client."""
 
 from __future__ import annotations
 

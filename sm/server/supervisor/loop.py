@@ -210,7 +210,7 @@ class Loop:
 
     def spawn(self, name: str) -> int:
         if name == CONTROL:
-            # What the one before was loading.
+            # These files name the loads of the control plane before.
             for file in self._box.loads_folder.iterdir():
                 file.unlink(missing_ok=True)
         if name == TRITON:

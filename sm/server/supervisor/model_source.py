@@ -44,7 +44,7 @@ class FoundModels:
 
     #: With the repository that was fetched or built.
     settings: Settings
-    #: As the deployment names it; empty if it does not.
+    #: The source of the models as the deployment writes it; empty if it names none.
     source: str
     fetch: Fetch | None
     #: True if a maker of models made the repository.

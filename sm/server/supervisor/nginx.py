@@ -33,8 +33,8 @@ MAX_CONNECTIONS = 8192
 MIN_FILES = 96
 #: Descriptors that an idle worker and an idle Triton have open, with some to spare.
 WORKER_FILES, TRITON_FILES = 48, 80
-#: What each request adds: its caller's connection; and, while it is served, Triton's HTTP and gRPC, on both
-#: sides.
+#: Descriptors that each request adds: its caller's connection; and, while it is served, Triton's HTTP and
+#: gRPC, on both sides.
 REQUEST_FILES, TRITON_REQUEST_FILES = 1, 2
 #: Requests that the workers have not read yet. A worker rejects or queues each within milliseconds, so a
 #: flood of requests for one model does not shut out the others.

@@ -39,7 +39,7 @@ class Preparation:
         processes: Processes,
     ) -> None:
         self._selector, self._signals, self._processes = selector, signals, processes
-        #: What ``/ping`` says.
+        #: The reason that ``/ping`` gives.
         self.reason = "the box is starting"
         self._responder = UnavailableResponder(listener, selector, lambda: self.reason)
 

@@ -91,7 +91,7 @@ class Shutdown:
 
     #: The box's exit code.
     code: int
-    #: What is left to do: one step for each tick.
+    #: The steps that are left, one for each tick.
     steps: Iterator[None]
     #: The front serves as before.
     front_serves: bool = True
@@ -190,7 +190,7 @@ class ProcessManager:
             drain_timeout,
         )
         self.children = {name: Child(name) for name in names}
-        #: Set when everything has ended.
+        #: The box's exit code, once everything has ended.
         self.exit_code: int | None = None
         self.shutdown: Shutdown | None = None
         self.ever_ready = False
@@ -205,7 +205,7 @@ class ProcessManager:
     # Events.
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Take the steps that are due: start, stop, probe or give up processes."""
         now = self.clock()
         if self.shutdown:
             self._continue_stop(self.shutdown)

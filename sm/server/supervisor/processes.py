@@ -36,7 +36,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, with its whole environment and the open files that it inherits."""
+    """A command line, with its whole environment and the open files that it inherits."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -255,7 +255,7 @@ def _watch(lines: TextIO, clean: Callable[[], object]) -> None:
 CREATE_RULESET, RESTRICT_SELF, GET_VERSION = 444, 446, 1
 #: The first version with a scope for signals.
 SIGNALS_VERSION = 6
-#: What the domain forbids: making devices, which only root can. A domain must forbid something.
+#: The domain forbids making devices, which only root can: a domain must forbid something.
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
 SCOPE_SIGNAL = 1 << 1
 
@@ -293,8 +293,8 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
     **ONE_ARENA,
 }
-#: For nginx: a large body's memory goes back to the kernel after its answer. Without a fixed value, glibc
-#: raises its threshold to the largest block that was ever freed.
+#: Variables for nginx's allocator: a large body's memory goes back to the kernel after its answer. Without a
+#: fixed value, glibc raises its threshold to the largest block that was ever freed.
 FRONT_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(8 * 2**20)}
 
 

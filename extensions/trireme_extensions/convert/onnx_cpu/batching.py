@@ -1,4 +1,4 @@
-"""What the models of the box's own targets share in Triton's python backend: requests run as one batch.
+"""The code that models of the box's own targets share in Triton's python backend: requests run as one batch.
 
 Copied into the model repository beside ``model.py``; so it imports nothing of the box.
 """

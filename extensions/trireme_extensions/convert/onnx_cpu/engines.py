@@ -79,7 +79,7 @@ ALL = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the model's configuration and ``TRIREME_PRECISION`` allow."""
+    """The engine and precision that the model's configuration and ``TRIREME_PRECISION`` allow."""
 
     engine: str = "auto"
     precision: str = "auto"

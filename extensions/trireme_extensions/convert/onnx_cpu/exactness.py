@@ -26,12 +26,12 @@ INF = math.inf
 
 
 class Known(NamedTuple):
-    """What is known of a value."""
+    """The range of a value, as far as it is known."""
 
     low: float = -INF
     high: float = INF
     may_be_nan: bool = False
-    #: What decides it: 0 the graph alone, 1 the sizes of the inputs, 2 a caller's numbers.
+    #: The origin of the value: 0 the graph alone, 1 the sizes of the inputs, 2 a caller's numbers.
     origin: int = 0
     #: The operator that OpenVINO computes otherwise; empty if there is none before this value.
     wrong: str = ""
@@ -248,7 +248,7 @@ TABLE: Mapping[str, Rule] = {
     "ReduceProd": Rule(FLOAT32, _total_product),
     **_each("Mod FloorMod", Rule(FLOAT32, _remainder)),
     **_each("ReduceMax ReduceMin ReduceMean", Rule(FLOAT32, _first)),
-    # Of floats alone: their ranges tell which roots, logarithms and quotients are never NaN.
+    # These concern floats alone: their ranges tell which roots, logarithms and quotients are never NaN.
     **_each("IsNaN IsInf", Rule(0, _truth)),
     **_each("Sigmoid Softmax", Rule(0, _span(0, 1))),
     **_each("Tanh Erf", Rule(0, _span(-1, 1))),
@@ -257,7 +257,7 @@ TABLE: Mapping[str, Rule] = {
     **_each("MaxPool AvgPool Floor Ceiling Round", Rule(0, _first)),
     "FakeQuantize": Rule(0, lambda case: _union(case._replace(inputs=case.inputs[3:]))),
 }
-#: What takes NaN for a number, or for another one than ONNX Runtime does.
+#: Operators that take NaN for a number, or for another one than ONNX Runtime does.
 DROPS_NAN = {
     *("Celu", "Clamp", "Convert", "Elu", "Exp", "FakeQuantize", "Gelu", "Greater", "GreaterEqual"),
     *("HardSigmoid", "LogSoftmax", "Maximum", "MaxPool", "Minimum", "NonMaxSuppression"),
@@ -315,7 +315,7 @@ def _limits(value: Any) -> Span:
 
 @dataclass(frozen=True)
 class Trust:
-    """What OpenVINO may be asked."""
+    """The outputs and inputs for which OpenVINO is trusted."""
 
     #: Outputs that ONNX Runtime has to compute, with the operator why.
     wrong: Mapping[str, str] = field(default_factory=dict)
