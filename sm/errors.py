@@ -6,6 +6,7 @@ routes raises these and never builds a response; ``sm.http.responses`` turns the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -34,8 +35,33 @@ def error_body(
     return {"error": sentence, "code": code, **id_member, **(details or {})}
 
 
+#: A place in a request: names of members, and numbers in lists, such as ``("payload", 2, "text")``.
+FieldPath = tuple[str | int, ...]
+FIELD_PART = re.compile(r"([^.\[\]]+)|\[([0-9]{1,9})\]")
+
+
+def write_path(path: FieldPath) -> str:
+    """Return a path in words: ``payload[2].text``."""
+    first, *rest = path
+    return f"{first}{''.join(f'[{part}]' if isinstance(part, int) else f'.{part}' for part in rest)}"
+
+
+def read_path(field: str) -> FieldPath:
+    """Return the path that :func:`write_path` writes so."""
+    if len(field) > MAX_CHARACTERS:
+        return (field,)
+    parts = tuple(int(part[2]) if part[2] else part[1] for part in FIELD_PART.finditer(field))
+    return parts if parts and write_path(parts) == field else (field,)
+
+
 class TriremeError(Exception):
-    """An error that the caller gets, in one sentence."""
+    """An error that the caller gets, in one sentence.
+
+    Args:
+        sentence: What is wrong. If the field is a path, the sentence is about it, and does not name it.
+        details: Extra members of the answer's body, such as ``models``. The ``field`` is what is wrong: a
+            path, or its words, with which the sentence then begins. The request's form has its own words.
+    """
 
     #: The HTTP status.
     status = 500
@@ -50,7 +76,14 @@ class TriremeError(Exception):
     #: Records of a list that failed with it.
     records = 1
 
+    #: The field that the error is about; empty if it is about none.
+    path: FieldPath = ()
+    #: What is wrong with that field: the sentence without it. Empty if the sentence does not begin with it.
+    problem = ""
+
     def __init__(self, sentence: str, **details: object) -> None:
+        if "field" in details:
+            sentence = self._take_field(sentence, details)
         sentence = shortened(sentence)
         super().__init__(sentence)
         self.sentence = sentence
@@ -58,6 +91,30 @@ class TriremeError(Exception):
         self.details = {
             name: shortened(value) if isinstance(value, str) else value for name, value in details.items()
         }
+
+    def _take_field(self, sentence: str, details: dict[str, object]) -> str:
+        """Note the field and the problem, and return the sentence with both."""
+        field = details["field"]
+        if isinstance(field, tuple):
+            self.path, self.problem = field, sentence
+            details["field"] = write_path(field)
+            return f"{details['field']}: {sentence}"
+        if isinstance(field, str):
+            self.path = read_path(field)
+            self.problem = sentence[len(field) + 2 :] if sentence.startswith(f"{field}: ") else ""
+        return sentence
+
+    def at(self, path: FieldPath) -> TriremeError:
+        """Return the error with another path to the field that it is about."""
+        moved = type(self).__new__(type(self))
+        moved.__dict__.update(self.__dict__)
+        if self.problem:
+            TriremeError.__init__(moved, self.problem, **{**self.details, "field": path})
+            return moved
+        field = write_path(path)
+        sentence = self.sentence.replace(write_path(self.path), field, 1)
+        TriremeError.__init__(moved, sentence, **{**self.details, "field": field})
+        return moved
 
     def body(self, request_id: str | None = None) -> dict[str, object]:
         """Return the JSON of the error, see :func:`error_body`."""

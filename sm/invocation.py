@@ -147,6 +147,7 @@ class Invocation:
         "began",
         "crashes",
         "failed_status",
+        "form",
         "is_batch",
         "is_disconnected",
         "latest",
@@ -201,6 +202,8 @@ class Invocation:
         self.leases: dict[str, ModelLease] | None = None
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
+        #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own.
+        self.form: Any = None
 
     def waiting_for(self, model: str) -> AbstractContextManager[object]:  # noqa: ARG002
         """Wait for a model in the block. Where requests share threads, its share bounds such waits."""

@@ -11,6 +11,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from sm.control.openapi import METHODS, document
+from sm.router.forms.table import Forms
 
 PAGE = "docs/clients/http-api"
 
@@ -52,7 +53,7 @@ def _cell(text: str) -> str:
 
 def append_routes(_app: Sphinx, page: str, source: list[str]) -> None:
     if page == PAGE:
-        source[0] += "\n".join(routes(document())) + "\n"
+        source[0] += "\n".join(routes(document(forms=Forms.load().schemas()))) + "\n"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

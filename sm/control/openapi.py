@@ -1,4 +1,4 @@
-"""The OpenAPI document: ``openapi.json`` has what every box has; the clients' parts are added here.
+"""The OpenAPI document: ``openapi.json`` has what every box has; forms' and clients' parts are added here.
 
 An operation there names the statuses of its errors as ``x-errors``; a route that invokes without a body or
 answer of its own has those of ``/invocations``.
@@ -7,7 +7,7 @@ answer of its own has those of ``/invocations``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +39,20 @@ Json = dict[str, Any]
 Described = Mapping[str, Any]
 
 
-def document(clients: Sequence[Described] = ()) -> Json:
+def document(clients: Sequence[Described] = (), forms: Iterable[Described] = ()) -> Json:
     """Return the OpenAPI 3.1 document.
 
     Args:
         clients: Descriptions by :func:`~sm.router.client_schemas.describe_client`.
+        forms: Parts of such a document by :meth:`~sm.router.forms.form.Form.schema`.
     """
     described: Json = orjson.loads(FILE.read_bytes())
     described["info"]["version"] = __version__
     components = described["components"]
     schemas = components["schemas"]
+    for part in forms:
+        described["paths"] |= part.get("paths", {})
+        schemas |= part.get("components", {}).get("schemas", {})
     for client in clients:
         schemas |= client["schemas"]
     _set_titles(schemas, {client["name"] for client in clients})

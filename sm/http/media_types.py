@@ -87,8 +87,8 @@ ANY_RAW = "a client's raw types"
 INVOKE = RouteTypes(
     (JSON, JSON_LINES, BINARY, ANY_RAW), (JSON, CSV, NPY, PNG, JSON_LINES, EVENTS, BINARY, "a client's own")
 )
-#: Media types by the path and method of a route. ``docs/clients/http-api.md`` has this table, and the routes
-#: without a model are refused by it.
+#: Media types by the path and method of a route, but for those of forms with paths of their own.
+#: ``docs/clients/http-api.md`` has this table, and the routes without a model are refused by it.
 ROUTES: Mapping[str, RouteTypes] = {
     "POST /invocations": INVOKE,
     "POST /models/{name}/invoke": INVOKE,
@@ -100,13 +100,6 @@ ROUTES: Mapping[str, RouteTypes] = {
     "POST /v2/models/{name}/generate": RouteTypes((JSON,), (JSON,)),
     "POST /v2/models/{name}/generate_stream": RouteTypes((JSON,), (EVENTS,)),
     "GET /v2/{path}": RouteTypes((), (JSON,)),
-    "POST /v1/embeddings": RouteTypes((JSON,), (JSON,)),
-    "POST /v1/rerank": RouteTypes((JSON,), (JSON,)),
-    "POST /v2/rerank": RouteTypes((JSON,), (JSON,)),
-    "POST /rerank": RouteTypes((JSON,), (JSON,)),
-    "POST /infinity/rerank": RouteTypes((JSON,), (JSON,)),
-    "POST /embed": RouteTypes((JSON,), (JSON,)),
-    "GET /v1/models": RouteTypes((), (JSON,)),
     "GET /models": RouteTypes((), (JSON,)),
     "POST /models": RouteTypes((JSON,), (JSON,)),
     "GET /models/{name}": RouteTypes((), (JSON,)),

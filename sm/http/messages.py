@@ -48,10 +48,11 @@ class Answer:
         return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
 
-def write_error(error: TriremeError, request_id: str) -> Answer:
-    """Encode an error in the form that all errors have."""
+def write_error(error: TriremeError, request_id: str, body: Mapping[str, object] | None = None) -> Answer:
+    """Encode an error in the form that all errors have, or as the ``body`` of another form."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-    return Answer(orjson.dumps(error.body(request_id)), status=error.status, headers=headers)
+    content = orjson.dumps(error.body(request_id) if body is None else body)
+    return Answer(content, status=error.status, headers=headers)
 
 
 #: Bytes of JSON that is parsed without the garbage collector.

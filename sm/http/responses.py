@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from flask import Flask, Response, request
@@ -22,7 +22,7 @@ from sm.errors import (
     TriremeError,
     as_trireme_error,
 )
-from sm.http.media_types import ROUTES, negotiate
+from sm.http.media_types import ROUTES, RouteTypes, negotiate
 from sm.http.messages import JSON, TEXT, Answer, given_id, write_error
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def respond(answer: Answer) -> Response:
     )
 
 
-def handle_errors(app: Flask) -> None:
+def handle_errors(app: Flask, types: Mapping[str, RouteTypes] = ROUTES) -> None:
     """Make every error of ``app`` JSON: no HTML, no traceback.
 
-    Call this before routes are registered.
+    Call this before routes are registered. ``types``: what routes take and give, by method and path.
     """
     # A path with // is a 404. Werkzeug would redirect it, with HTML that contains the caller's Host.
     app.url_map.merge_slashes = False
@@ -86,7 +86,7 @@ def handle_errors(app: Flask) -> None:
         """Refuse a request before it changes anything, if its caller does not take the route's one type."""
         rule = request.url_rule.rule if request.url_rule else ""
         path = RULE_PART.sub(r"{\1}", rule)
-        route = ROUTES.get(f"{request.method} {path}")
+        route = types.get(f"{request.method} {path}")
         if route is not None and len(route.gives) == 1 and route.gives[0] in (JSON, TEXT):
             negotiate(request.headers.get("Accept", ""), route.gives)
 
@@ -95,8 +95,12 @@ def handle_errors(app: Flask) -> None:
         return respond(error_answer(error, request.environ))
 
 
-def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
-    """Return the error answer for any exception."""
+def error_answer(
+    error: Exception,
+    environ: WSGIEnvironment,
+    write: Callable[[TriremeError, str], Answer] = write_error,
+) -> Answer:
+    """Return the error answer for any exception; ``write`` encodes it."""
     identity = request_id(environ)
     if isinstance(error, HTTPException):
         trireme_error = _to_trireme_error(error, environ)
@@ -105,7 +109,7 @@ def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
         if trireme_error is not error:
             log.error("unexpected error", exc_info=error, extra={"request_id": identity})
     environ[ERROR_CODE_KEY] = trireme_error.code
-    answer = write_error(trireme_error, identity)
+    answer = write(trireme_error, identity)
     if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
         answer.headers = {**answer.headers, "Allow": ", ".join(sorted(error.valid_methods))}
     return answer

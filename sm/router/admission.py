@@ -88,16 +88,12 @@ class FairGate:
         self._share, self._places = share, 2 * share
         self._room, self._capacity = room, self._places + room
         self._lock = threading.Lock()
-        #: Models with requests; and models with a queue, the one whose last turn is longest ago first.
+        #: Models with requests; and models with a queue, the one whose last turn is longest ago first. Read
+        #: without the lock it may be out of date.
         self._models: dict[str, _Model] = {}
-        self._waiting: OrderedDict[str, _Model] = OrderedDict()
+        self.waiting: OrderedDict[str, _Model] = OrderedDict()
         #: Places in use, and requests that are served or wait.
         self._places_in_use = self._requests = 0
-
-    @property
-    def has_queue(self) -> bool:
-        """True if requests wait. Read without a lock, so it may be out of date."""
-        return bool(self._waiting)
 
     def enter(self, name: str, invocation: Invocation | None = None) -> None:
         """Take a slot for a request, after its turn in the model's queue.
@@ -131,7 +127,7 @@ class FairGate:
                 self._serve(model)
                 return
             model.queue.append(waiter)
-            self._waiting.setdefault(name, model)
+            self.waiting.setdefault(name, model)
             self._requests += 1
         metrics.waiting(name).inc()
         try:
@@ -192,17 +188,17 @@ class FairGate:
         model.served -= 1
         self._places_in_use -= 1
         metrics.served(model.name).inc(-1.0)
-        if self._waiting:
+        if self.waiting:
             self._admit_waiting()
 
     def _admit_waiting(self) -> None:
         """Give free slots to the requests whose turn it is."""
-        while self._waiting:
-            model = min(self._waiting.values(), key=lambda waiting_model: waiting_model.served)
+        while self.waiting:
+            model = min(self.waiting.values(), key=lambda waiting_model: waiting_model.served)
             if not self._may_serve(model):
                 return
             waiter = model.queue.popleft()
-            self._waiting.move_to_end(model.name)
+            self.waiting.move_to_end(model.name)
             self._after_queue_change(model)
             if waiter.until - time.monotonic() < TURN_MARGIN * model.seconds:
                 # The model became slower while the request waited.
@@ -214,9 +210,7 @@ class FairGate:
 
     def _make_room(self, arriving: _Model) -> bool:
         """Refuse the newest request of the longest queue, if that is longer than the arriving request's."""
-        longest = max(
-            self._waiting.values(), key=lambda waiting_model: len(waiting_model.queue), default=None
-        )
+        longest = max(self.waiting.values(), key=lambda waiting_model: len(waiting_model.queue), default=None)
         if longest is None or len(longest.queue) <= len(arriving.queue):
             return False
         longest.queue.pop().decide("refused")
@@ -226,7 +220,7 @@ class FairGate:
 
     def _after_queue_change(self, model: _Model) -> None:
         if not model.queue:
-            self._waiting.pop(model.name, None)
+            self.waiting.pop(model.name, None)
 
     @staticmethod
     def _refuse(model: _Model, late_by: float = 0.0) -> Overloaded:

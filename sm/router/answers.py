@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import orjson
 
 from sm.client import results
 from sm.client.csv_rows import encode_csv
-from sm.client.decode_budget import BYTES_PER_MARK, DECODED, Room
+from sm.client.decode_budget import DECODED, Room
 from sm.client.payloads import write_npy
 from sm.client.results import OPTIONS, Encoded, Picture, TableRows, encodable
 from sm.client.results import dumps as dumps
@@ -23,13 +23,11 @@ from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_jso
 from sm.invocation import Invocation
 from sm.models.canary import says_failed
 from sm.router.classify import OFFERS
-from sm.router.request_types import DispatchRequest
+from sm.router.request_types import Call, DispatchRequest
 
 #: Wrong records of a request beyond the number of right ones: 1 for so many that it may have. To say what is
 #: wrong with a record takes hundreds of times what its bytes take to read, and right ones take longer.
 RECORDS_PER_WRONG, MIN_WRONG = 400, 250
-#: Bytes of memory for a number of an array, with those of its JSON.
-BYTES_PER_NUMBER = 16
 
 
 @dataclass(slots=True)
@@ -71,33 +69,11 @@ def write(request: DispatchRequest, result: object) -> Answer:
     return Answer(body, headers=request.answer_headers)
 
 
-def write_pipeline(request: DispatchRequest, results: Iterable[object]) -> Answer:
-    """Encode the answer to a request in Hugging Face's form."""
-    call, room, size = request.pipeline, DECODED.room(), 0
-    assert call is not None
-    found = []
-    for result in results:
-        found.append(result)
-        size += estimate_bytes(result)
-        room.grow(size)
-    try:
-        answer = call.pipeline.write(call.inputs, call.parameters, found, request.client)
-        return Answer(dumps(answer), headers=request.answer_headers, on_sent=room.close)
-    except (TypeError, ValueError) as error:
-        raise _unencodable(request.model, found) from error
-
-
-def estimate_bytes(result: object) -> int:
-    """Estimate the memory of a result and of its JSON; the items of a list are like its first."""
-    if isinstance(result, np.ndarray):
-        return BYTES_PER_NUMBER * result.size
-    if isinstance(result, str | bytes):
-        return BYTES_PER_MARK + 2 * len(result)
-    if isinstance(result, dict):
-        return BYTES_PER_MARK * (1 + len(result)) + sum(map(estimate_bytes, result.values()))
-    if isinstance(result, list | tuple) and result:
-        return BYTES_PER_MARK + len(result) * estimate_bytes(result[0])
-    return BYTES_PER_MARK
+def write_call(request: DispatchRequest, call: Call, kept: Iterator[object]) -> Answer:
+    """Encode the answer to a request in a form of its own, from what is kept of each result."""
+    room = DECODED.room()
+    body = call.write(kept, request, room)
+    return Answer(body, call.content_type, headers=request.answer_headers, on_sent=room.close)
 
 
 class WrongLimit(NamedTuple):

@@ -19,12 +19,13 @@ from sm.models.table import Models
 from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
 from sm.repository.models import Model
-from sm.router import invocation_routes, openai_routes, v2_routes, websocket
+from sm.router import form_routes, invocation_routes, v2_routes, websocket
 from sm.router.admission import FairGate
 from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
+from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
@@ -68,7 +69,7 @@ def create(
         )
     )
     app.register_blueprint(v2_routes.blueprint(app))
-    app.register_blueprint(openai_routes.blueprint(app))
+    app.register_blueprint(form_routes.blueprint(app, Forms.load()))
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))
@@ -157,7 +158,8 @@ def describe(models: Models, loader: FoundLoader, box: Box) -> None:
     _write(box.clients_file, json.dumps(rows).encode())
     samples = {client.name: {file.name: str(file) for file in sample_files(client)} for client in clients}
     _write(box.samples_file, dumps(samples))
-    _write(box.openapi_file, dumps(document([describe_client(client) for client in clients])))
+    described = [describe_client(client) for client in clients]
+    _write(box.openapi_file, dumps(document(described, Forms.load().schemas())))
 
 
 def _row(name: str, repository: Path, **known: object) -> dict[str, object]:

@@ -19,12 +19,14 @@ from sm.errors import (
     BadInput,
     ClientFailed,
     DeadlinePassed,
+    FieldPath,
     ModelCrashed,
     OutOfMemory,
     TriremeError,
     UnsupportedType,
     WrongPayload,
     WrongTensor,
+    write_path,
 )
 from sm.http.messages import JSON, JSON_LINES
 from sm.invocation import PASSED, Invocation, span
@@ -32,7 +34,7 @@ from sm.metrics import stage
 from sm.plugins.loading import describe_failure
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
-from sm.router.request_types import DispatchRequest, RawRecord
+from sm.router.request_types import PAYLOAD, DispatchRequest, RawRecord
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.
@@ -40,7 +42,7 @@ MAX_NAME_CHARACTERS = 40
 
 
 def run_record(
-    request: DispatchRequest, invocation: Invocation, number: int = 0, path: str = "payload"
+    request: DispatchRequest, invocation: Invocation, number: int = 0, path: FieldPath = PAYLOAD
 ) -> object:
     """Run a record of a request and return its result. Raises :class:`TriremeError`.
 
@@ -96,7 +98,7 @@ def stream(
     """
     client, payload, count = request.client, None, 0
     if request.many:
-        raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
+        raise WrongPayload("a stream answers one record, not a list of them", field=PAYLOAD)
     with span("stream") as streaming:
         try:
             with stage(client.name, "decode"):
@@ -116,16 +118,16 @@ def stream(
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise to_error(error, request, "payload", payload) from None
+            raise to_error(error, request, PAYLOAD, payload) from None
 
 
 def to_error(
-    error: BaseException, request: DispatchRequest, path: str, payload: Payload | None
+    error: BaseException, request: DispatchRequest, path: FieldPath, payload: Payload | None
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     client, known = request.client, {"request_id": request.request_id}
     if isinstance(error, BadInput | WrongPayload) and "field" in error.details:
-        return _with_path(error, path)
+        return _with_place(error, request, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
         log.error("client %s failed: %s", client.name, error.explanation, exc_info=error, extra=known)
         return ClientFailed(f"the client of {client.name!r} failed: its model does not take what it gives")
@@ -150,20 +152,22 @@ def _describe(client: Client, error: BaseException) -> str:
     return type(error).__name__
 
 
-def _with_path(error: TriremeError, path: str) -> TriremeError:
-    """Return the error with the record's path: ``payload.text`` becomes ``payload[2].text`` in a list."""
-    field = str(error.details["field"])
-    if path == "payload" or not field.startswith("payload."):
-        return error
-    full_field = path + field.removeprefix("payload")
-    completed = type(error)(
-        error.sentence.replace(field, full_field, 1), **{**error.details, "field": full_field}
-    )
-    completed.log_reason = error.log_reason
-    return completed
+def _with_place(error: TriremeError, request: DispatchRequest, path: FieldPath) -> TriremeError:
+    """Return the error with the field's place as the request's form has it.
+
+    A client calls its record ``payload``, wherever the caller's form has it.
+    """
+    field = error.path
+    if len(field) > 1 and field[0] == "payload" and path != PAYLOAD and isinstance(field[1], str):
+        field = (*path, *field[1:])
+    if request.call is not None and field:
+        field = request.call.name(field)
+    return error if field == error.path else error.at(field)
 
 
-def validate_payload(client: Client, request: DispatchRequest, record: Any, path: str = "payload") -> Payload:
+def validate_payload(
+    client: Client, request: DispatchRequest, record: Any, path: FieldPath = PAYLOAD
+) -> Payload:
     """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     members = _members(client, request, record, path)
     try:
@@ -176,7 +180,7 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
     return payload
 
 
-def _members(client: Client, request: DispatchRequest, record: Any, path: str) -> Mapping[str, Any]:
+def _members(client: Client, request: DispatchRequest, record: Any, path: FieldPath) -> Mapping[str, Any]:
     """Return what is validated as the payload. Raises :class:`WrongPayload` for keys and types of values."""
     kind = client.payload
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
@@ -185,7 +189,7 @@ def _members(client: Client, request: DispatchRequest, record: Any, path: str) -
         if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
             members = {**members, name: value.text}
         elif (value is True or value is False) and name in number_names(kind):
-            raise _not_a_number(f"{path}.{name}")
+            raise _not_a_number((*path, name))
     if request.parameters or request.attributes:
         if request.options is None:
             request.options = _options(kind, request)
@@ -205,8 +209,8 @@ def number_names(kind: type[BaseModel]) -> frozenset[str]:
     )
 
 
-def _not_a_number(path: str) -> WrongPayload:
-    return WrongPayload(f"{path}: input should be a number, not true or false", field=path)
+def _not_a_number(path: FieldPath) -> WrongPayload:
+    return WrongPayload("input should be a number, not true or false", field=path)
 
 
 def _options(kind: type[Payload], request: DispatchRequest) -> Any:
@@ -220,14 +224,14 @@ def _options(kind: type[Payload], request: DispatchRequest) -> Any:
         return parameters
     for name in number_names(options):
         if isinstance(parameters.get(name), bool):
-            raise _not_a_number(f"parameters.{name}")
+            raise _not_a_number(("parameters", name))
     try:
         return validate(options, parameters)
     except ValidationError as error:
-        raise _to_wrong_payload(error, "payload", kind, ("parameters",)) from None
+        raise _to_wrong_payload(error, PAYLOAD, kind, ("parameters",)) from None
 
 
-def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
+def _payload_fields(client: Client, record: object, path: FieldPath) -> Mapping[str, Any]:
     """Return the values of the payload's fields in a record, by the names that the caller used.
 
     This needs the client's payload type, for each record; the classification knows the request only.
@@ -245,11 +249,9 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
     if isinstance(record, (str, DecodedBase64)) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):
-        raise WrongPayload(f"{path}: must be {_expected_record(kind)}", field=path)
+        raise WrongPayload(f"must be {_expected_record(kind)}", field=path)
     if "parameters" in record:
-        raise WrongPayload(
-            f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
-        )
+        raise WrongPayload("belongs beside payload, not in it", field=(*path, "parameters"))
     return record
 
 
@@ -272,16 +274,14 @@ def _parameters(
     accepted = kind.parameter_names()
     if requested and not accepted:
         first = next(iter(requested))
-        error = WrongPayload(
-            f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}"
-        )
+        error = WrongPayload("this model takes no parameters", field=("parameters", first))
         error.log_reason = "parameters: this model takes no parameters"
         raise error
     return {**{name: value for name, value in attributes.items() if name in accepted}, **requested}
 
 
 def _to_wrong_payload(
-    error: ValidationError, path: str, kind: type[Payload], within: tuple[str, ...] = ()
+    error: ValidationError, path: FieldPath, kind: type[Payload], within: tuple[str, ...] = ()
 ) -> WrongPayload:
     """Describe the first wrong field. The log's reason leaves out keys that the payload does not declare.
 
@@ -294,16 +294,15 @@ def _to_wrong_payload(
     errors: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
     first = errors[0]
     location = (*within, *first["loc"])
-    field_path = _format_path(location, path)
     explanation = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     name = location[0] if len(location) == 1 else None
     if isinstance(name, str):
         field, *aliases = kind.names_of(kind.field_of(name))
         if first["type"] == "missing" and aliases:
-            alias_paths = " or ".join(f"{path}.{alias}" for alias in aliases)
+            alias_paths = " or ".join(write_path((*path, alias)) for alias in aliases)
             explanation += f" ({alias_paths} means the same)"
         elif first["type"] == "extra_forbidden" and name in aliases:
-            explanation = f"means the same as {path}.{field}; send one of the two"
+            explanation = f"means the same as {write_path((*path, field))}; send one of the two"
         elif first["type"] == "extra_forbidden":
             explanation = _no_such("field", set(kind.model_fields) - {"parameters"})
         elif first["type"] == "bytes_type" and takes_decoded_base64(kind, name):
@@ -311,12 +310,12 @@ def _to_wrong_payload(
     elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())
     misspelled = _name_unknown_field(errors) if first["type"] == "missing" and not within else ""
-    payload_error = WrongPayload(f"{field_path}: {explanation}{misspelled}", field=field_path)
+    payload_error = WrongPayload(f"{explanation}{misspelled}", field=_place(location, path))
     loggable = [
         part if isinstance(part, int) or part == "parameters" or part in _declared_names(kind) else "…"
         for part in location
     ]
-    payload_error.log_reason = f"{_format_path(loggable, path)}: {explanation}"
+    payload_error.log_reason = f"{write_path(_place(loggable, path))}: {explanation}"
     return payload_error
 
 
@@ -339,9 +338,6 @@ def _no_such(what: str, names: Set[str]) -> str:
     return f"no such {what}; there {'is' if len(names) == 1 else 'are'} {', '.join(sorted(names)) or 'none'}"
 
 
-def _format_path(location: Sequence[str | int], base: str) -> str:
-    """Format a path: ``("parameters", "top")`` is beside the payload, everything else within it."""
-    parts = list(location)
-    if parts and parts[0] == "parameters":
-        base, parts = "parameters", parts[1:]
-    return base + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+def _place(location: Sequence[str | int], path: FieldPath) -> FieldPath:
+    """Return a field's place: ``("parameters", "top")`` is beside the payload, everything else within it."""
+    return tuple(location) if location and location[0] == "parameters" else (*path, *location)

@@ -17,6 +17,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.routing import MapAdapter
 
 from sm.errors import ClientFailed, ModelFailed, TriremeError, UnknownModel
+from sm.http.media_types import ROUTES
 from sm.http.messages import Answer, write_error
 from sm.http.responses import REQUEST_ID_KEY, error_answer, handle_errors, request_id, with_request_id
 from sm.router.aws_frames import EVENT_STREAM, frames
@@ -58,7 +59,7 @@ class Router(Flask):
         self.config["MAX_CONTENT_LENGTH"] = max_body
         self.pipeline, self.sample, self.fronted = pipeline, sample, fronted
         self.max_body, self.timeout, self.stream_timeout = max_body, timeout, stream_timeout
-        handle_errors(self)
+        handle_errors(self, {**ROUTES, **pipeline.classifier.forms.route_types})
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -68,7 +69,8 @@ class Router(Flask):
         if path != "/invocations" or environ["REQUEST_METHOD"] != "POST":
             return self.wsgi_app(environ, start)
         try:
-            return send(self.answer(environ), environ, start)
+            read = partial(read_message, environ, self.max_body)
+            return send(self.pipeline.answer(self.begin(environ), read), environ, start)
         except Exception as error:
             return send(error_answer(error, environ), environ, start)
 

@@ -25,19 +25,26 @@ from sm.router.answers import (
     encode_failure,
     record_encoder,
     write,
+    write_call,
     write_list,
-    write_pipeline,
 )
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
+from sm.router.forms.session import SESSION_ID, run_session_command
 from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap, answer_lines, run_records
-from sm.router.request_types import DispatchRequest, LinesRequest, Message, ModelRequest, SessionCommand
+from sm.router.request_types import (
+    DispatchRequest,
+    LinesRequest,
+    Message,
+    ModelRequest,
+    SessionCommand,
+    TritonRequest,
+)
 from sm.router.running_invocation import RunningInvocation
-from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
 from sm.triton.calls import Calls
 
@@ -89,7 +96,7 @@ class Pipeline:
                 invocation.slot = Admission(self.gate)
                 message = read()
                 invocation.bytes_in = len(message.body)
-                if self.gate is not None and self.gate.has_queue:
+                if self.gate is not None and self.gate.waiting:
                     self._admit_unparsed(invocation, message)
                 is_small = len(message.body) < MIN_BASE64_BYTES
                 with NOTHING if is_small else self._reserve_memory(message):
@@ -98,7 +105,15 @@ class Pipeline:
                         return invocation.finish(
                             run_session_command(self.sessions, request, invocation.caller)
                         )
-                    self._take_model(invocation, request)
+                    if isinstance(request, DispatchRequest):
+                        invocation.slot_model = invocation.model = request.model
+                        invocation.version = request.version
+                        if request.many:
+                            invocation.records = len(request.records)
+                        if request.streamed:
+                            invocation.extend(self.extra_stream_seconds)
+                    else:
+                        self._take_model(invocation, request)
                     invocation.check()
                     invocation.slot.enter(invocation.slot_model, invocation)  # admit
                     answer = self._run_confirmed(invocation, request)
@@ -127,23 +142,19 @@ class Pipeline:
         slot_model = model if self.models.known(model) else UNKNOWN
         return DECODED.reserve(size, slot_model) if size else NOTHING
 
-    def _take_model(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
-        """Note whose slot and memory the request uses, and under which model it is counted."""
+    def _take_model(self, invocation: RunningInvocation, request: TritonRequest | LinesRequest) -> None:
+        """Note whose slot and memory a request without a client uses, and under which model it is counted."""
         if isinstance(request, LinesRequest):
             model = self.classifier.peek_model(request.message)
             invocation.slot_model = model if model and self.models.use_model(model, invocation) else UNKNOWN
-            return
-        if isinstance(request, DispatchRequest):
-            if request.many:
-                invocation.records = len(request.records)
         elif self.models.use_model(request.model, invocation) is None:
             # Any other name must not become a label of the metrics.
             invocation.slot_model = UNKNOWN
-            return
-        invocation.slot_model = invocation.model = request.model
-        invocation.version = request.version
-        if request.streamed:
-            invocation.extend(self.extra_stream_seconds)
+        else:
+            invocation.slot_model = invocation.model = request.model
+            invocation.version = request.version
+            if request.streamed:
+                invocation.extend(self.extra_stream_seconds)
 
     def _run_confirmed(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> Answer:
         """Run a request, and again if it turns out that its answer may be another's."""
@@ -156,7 +167,8 @@ class Pipeline:
                 finally:
                     # Nothing is delivered, no error either, that may be made from another's answers.
                     if invocation.tickets:
-                        self._confirm(invocation)
+                        # Copy in one step: other records of the request may still be running.
+                        self.calls.guard.confirm_delivery(tuple(invocation.tickets))
             except Interrupted:
                 if not self.calls.may_make_again(invocation):
                     raise
@@ -205,13 +217,9 @@ class Pipeline:
         invocation.model = request.model
         if request.streamed:
             return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
-        if request.pipeline is not None:
-            results = run_records(request, invocation, lambda result: result, fail_request, self.records)
-            return write_pipeline(request, results)
-        if request.form is not None:
-            form, room = request.form, DECODED.room()
-            rows = run_records(request, invocation, form.encode, fail_request, self.records)
-            return Answer(form.write(rows, room), headers=request.answer_headers, on_sent=room.close)
+        if request.call is not None:
+            kept = run_records(request, invocation, request.call.keep, fail_request, self.records)
+            return write_call(request, request.call, kept)
         if not request.many:
             return write(request, run_record(request, invocation))
         encode = record_encoder(request)

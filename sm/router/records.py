@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import Payload
-from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
+from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError, write_path
 from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.invocation import PASSED, Invocation, span
@@ -158,7 +158,7 @@ def run_records(
 
     def run_one(number: int) -> EncodedResult:
         path = request.place(number)
-        with span("record", {"trireme.record": path}) as record:
+        with span("record", {"trireme.record": write_path(path)}) as record:
             try:
                 return encode(run_record(request, invocation, number, path))
             except TriremeError as error:
@@ -190,7 +190,7 @@ def run_together(
     with ExitStack() as stack:
         spans = {
             number: stack.enter_context(
-                span("record", {"trireme.record": request.place(number)}, nests=False)
+                span("record", {"trireme.record": write_path(request.place(number))}, nests=False)
             )
             for number in numbers
         }

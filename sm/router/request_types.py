@@ -1,19 +1,22 @@
-"""A request as received, and the four types that it may be."""
+"""A request as received, the four types that it may be, and what a form has read of it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from sm.client import results
 from sm.client.base import Client
-from sm.client.decode_budget import Room
-from sm.client.hugging_face import Pipeline
+from sm.client.decode_budget import BYTES_PER_MARK, Room
 from sm.client.payloads import RequestContext
+from sm.client.results import dumps
 from sm.client.sessions import Session
-from sm.errors import TooLarge
+from sm.errors import FieldPath, TooLarge
 from sm.http.media_types import kind_of, media_type
 from sm.http.messages import JSON
 
@@ -21,6 +24,8 @@ HEADER_PREFIX = "x-amzn-sagemaker-"
 SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 TARGET_MODEL = f"{HEADER_PREFIX}target-model"
 CUSTOM_ATTRIBUTES = f"{HEADER_PREFIX}custom-attributes"
+#: The place of the records in a dispatch request, for errors.
+PAYLOAD: FieldPath = ("payload",)
 
 
 class RawRecord(NamedTuple):
@@ -32,14 +37,72 @@ class RawRecord(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
 
 
-class PipelineCall(NamedTuple):
-    """A request ``{"inputs", "parameters"}`` as its caller sent it."""
+#: Bytes of memory for a number of an array, with those of its JSON.
+BYTES_PER_NUMBER = 16
 
-    inputs: Any
-    parameters: Mapping[str, Any]
-    pipeline: Pipeline
-    #: The place of the records in the request, for errors.
-    path: str = "inputs"
+
+class Call:
+    """A request in a form, as its form has read it. One object for each request.
+
+    Args:
+        records: What the client gets, one by one; a sequence may make each when it is asked for.
+        parameters: The client's.
+        model: The client's name, if the body has it; else the request's address names it.
+        version: The same for the model's version.
+        root: The place of the records in the body, for errors.
+        many: True if each record has a number there.
+    """
+
+    #: The type of the answer.
+    content_type = JSON
+
+    def __init__(
+        self,
+        records: Sequence[Any],
+        parameters: Mapping[str, Any] | None = None,
+        model: str = "",
+        version: str | int = "",
+        root: FieldPath = PAYLOAD,
+        many: bool = False,
+    ) -> None:
+        self.records, self.parameters = records, parameters or {}
+        self.model, self.version, self.root, self.many = model, version, root, many
+
+    def name(self, path: FieldPath) -> FieldPath:
+        """Return the place of a wrong field as this form calls it.
+
+        Args:
+            path: Within :attr:`root`, or ``("parameters", name)``.
+        """
+        return path
+
+    def keep(self, result: Any) -> Any:
+        """Return what is kept of a record's result until all have theirs: its JSON is often smaller."""
+        return result
+
+    def write(self, kept: Iterator[Any], request: DispatchRequest, room: Room) -> bytes:
+        """Return the answer to all records: by default the JSON of what :meth:`convert` returns of them.
+
+        Args:
+            kept: What :meth:`keep` returned, in the order of the records.
+            request: The request.
+            room: What the answer takes of the box's memory. It has to grow with it.
+        """
+        found, size = [], 0
+        for result in kept:
+            found.append(result)
+            size += estimate_bytes(result)
+            room.grow(size)
+        try:
+            return dumps(self.convert(found, request.client))
+        except (TypeError, ValueError) as error:
+            raise results.error(
+                f"the result of {request.model!r} cannot be sent", "result", found, dumps
+            ) from error
+
+    def convert(self, found: list[Any], client: Any) -> Any:  # noqa: ARG002
+        """Return what is sent for the results of all records."""
+        return found
 
 
 @dataclass(slots=True)
@@ -58,18 +121,15 @@ class DispatchRequest(RequestContext):
     client: Client = field(kw_only=True)
     #: True if the answer is sent in parts.
     streamed: bool = False
-    #: The place of the records in the request, for errors.
-    path: str = "payload"
-    #: How a request in Hugging Face's form is answered; None for any other.
-    pipeline: PipelineCall | None = None
-    #: The same for a request that its route has read.
-    form: Form | None = None
+    #: How it is answered if it is in another form; None for a dispatch request.
+    call: Call | None = None
     #: The parameters as the client's payload has them; None before the first record is read.
     options: Any = None
 
-    def place(self, number: int) -> str:
+    def place(self, number: int) -> FieldPath:
         """Return the place of a record in the request, for errors."""
-        return f"{self.path}[{number}]" if self.many else self.path
+        root = PAYLOAD if self.call is None else self.call.root
+        return (*root, number) if self.many else root
 
 
 class RecordLimit:
@@ -92,15 +152,13 @@ class RecordLimit:
             self._count += number
 
 
-class Form(NamedTuple):
-    """A body of another system's form, which its route has read."""
+class Address(NamedTuple):
+    """Model and version; empty if the request names none."""
 
-    #: Those of the dispatch request that it means.
-    members: Mapping[str, Any]
-    #: Returns what is kept of a record's result until all have theirs.
-    encode: Callable[[Any], Any]
-    #: Returns the answer to all records, which has so much room in memory.
-    write: Callable[[Iterator[Any], Room], bytes]
+    model: str
+    version: str
+    #: Pairs of the custom attributes, which may be parameters.
+    attributes: Mapping[str, str]
 
 
 class Message(NamedTuple):
@@ -116,8 +174,8 @@ class Message(NamedTuple):
     target: str = ""
     #: True if the caller used the runtime's streaming call: a client that streams then does so.
     in_parts: bool = False
-    #: The body, if its route has read it.
-    form: Form | None = None
+    #: The path, if it is one of a form's own; empty for all others.
+    path: str = ""
 
     @property
     def content_type(self) -> str:
@@ -167,3 +225,16 @@ class SessionCommand(NamedTuple):
 #: A request for a model; a line of JSON lines may be one too.
 ModelRequest = DispatchRequest | TritonRequest
 ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
+
+
+def estimate_bytes(result: object) -> int:
+    """Estimate the memory of a result and of its JSON; the items of a list are like its first."""
+    if isinstance(result, np.ndarray):
+        return BYTES_PER_NUMBER * result.size
+    if isinstance(result, str | bytes):
+        return BYTES_PER_MARK + 2 * len(result)
+    if isinstance(result, dict):
+        return BYTES_PER_MARK * (1 + len(result)) + sum(map(estimate_bytes, result.values()))
+    if isinstance(result, list | tuple) and result:
+        return BYTES_PER_MARK + len(result) * estimate_bytes(result[0])
+    return BYTES_PER_MARK

@@ -15,7 +15,7 @@ from sm import __version__
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import JSON, Answer
 from sm.invocation import running
-from sm.router.classify import INFERENCE
+from sm.router.forms.v2 import INFERENCE
 from sm.router.invocation_routes import Router
 from sm.router.triton_requests import without_request_token
 from sm.router.wsgi import read_message, respond

@@ -30,9 +30,9 @@ from sm.http.messages import JSON, Answer, write_error
 from sm.polling import WATCH_S
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
+from sm.router.forms.session import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.invocation_routes import Router
 from sm.router.request_types import SESSION_HEADER, Message
-from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.wsgi import in_utf8, read_message
 
 if TYPE_CHECKING:

@@ -34,9 +34,11 @@ from sm.http.messages import JSON, JSON_LINES, load_json
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
-from sm.router import invocation_routes, openai_routes
+from sm.router import form_routes, invocation_routes
 from sm.router.classify import Classifier
 from sm.router.forms.search import EmbeddingsForm
+from sm.router.forms.search_rows import FORMS as SEARCH
+from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
@@ -168,7 +170,7 @@ def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor
     )
     router = Router(pipeline, LogSample(0.0), 64 * MIB, 60.0, 60.0, False)
     router.register_blueprint(invocation_routes.blueprint(router))
-    router.register_blueprint(openai_routes.blueprint(router))
+    router.register_blueprint(form_routes.blueprint(router, Forms.load()))
     return router
 
 
@@ -203,9 +205,9 @@ def cases(clients: dict[str, Client]) -> Iterator[Case]:
             yield from (Case(path, JSON, place, value) for value in VALUES)
         for kind in (JSON_LINES, *client.payload.content_types):
             yield from (Case(path, kind, ("", ""), value) for value in VALUES if "text" not in value)
-    for path, forms in openai_routes.FORMS.items():
+    for path in dict.fromkeys(path for form in SEARCH for path in form.paths):
         yield from (Case(path, JSON, ("", ""), value) for value in VALUES)
-        for form in forms:
+        for form in (row.kind for row in SEARCH if path in row.paths):
             model = "sentence-embeddings" if issubclass(form, EmbeddingsForm) else "ranker"
             for name in (*form.model_fields, "x"):
                 start = f'{{"model":"{model}","query":"a","{form.member}":["a"],"{name}":'

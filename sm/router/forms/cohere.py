@@ -66,14 +66,14 @@ class CohereRerank(RerankRequest):
     max_tokens_per_doc: int | None = Field(None, ge=1)
     priority: int | None = None
 
-    def dispatched(self, client: Any) -> dict[str, object]:
+    def parameters(self, client: Any) -> dict[str, object]:
         if self.max_tokens_per_doc is not None and self.max_tokens_per_doc < client.max_length:
             raise WrongPayload(
-                "max_tokens_per_doc: a document is cut off only where the model ends, at "
+                "a document is cut off only where the model ends, at "
                 f"{client.max_length} tokens with the query; leave it out, or send at least that",
-                field="max_tokens_per_doc",
+                field=("max_tokens_per_doc",),
             )
-        return super().dispatched(client)
+        return super().parameters(client)
 
     def write(self, rows: list[Any]) -> dict[str, object]:
         return {
@@ -83,7 +83,7 @@ class CohereRerank(RerankRequest):
         }
 
     @staticmethod
-    def write_error(described: dict[str, object]) -> dict[str, object]:
+    def describe_error(described: dict[str, object]) -> dict[str, object]:
         return described
 
 
@@ -98,8 +98,8 @@ class VoyageRerank(DocumentsForm):
     def is_form_of(cls, members: Mapping[str, object]) -> bool:
         return not members.keys().isdisjoint(("top_k", "truncation"))
 
-    def parameters(self) -> dict[str, object]:
-        return {} if self.truncation else {"truncate": False}
+    def parameters(self, client: Any) -> dict[str, object]:
+        return {**super().parameters(client), **({} if self.truncation else {"truncate": False})}
 
     def write(self, rows: list[Any]) -> dict[str, object]:
         data = self.results(rows, self.top_k, as_text=True)

@@ -18,8 +18,8 @@ class InfinityRerank(DocumentsForm):
     top_n: int | None = Field(None, ge=1)
     raw_scores: bool = False
 
-    def parameters(self) -> dict[str, object]:
-        return relevance(self.raw_scores)
+    def parameters(self, client: Any) -> dict[str, object]:
+        return {**super().parameters(client), **relevance(self.raw_scores)}
 
     def write(self, rows: list[Any]) -> dict[str, object]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pybase64
@@ -11,21 +11,20 @@ from pydantic import Field
 
 from sm.client.embeddings import shorten
 from sm.client.results import dumps
-from sm.router.forms.search import EmbeddingsForm, InputRecords
+from sm.models.table import Models
+from sm.router.forms.search import EmbeddingsForm, SearchForm, clients_for
 
 
 class EmbeddingsRequest(EmbeddingsForm):
     """A request for vectors. ``user`` is OpenAI's, and means nothing here."""
 
     member = "input"
+    start = b'{"object":"list","data":['
     model: str
     input: str | list[Any]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1)
     user: str | None = None
-
-    def dispatched(self, client: Any) -> dict[str, object]:  # noqa: ARG002  # the same for all
-        return {"payload": InputRecords(self.input, "input")}
 
     def vector(self, result: Mapping[str, Any]) -> object:
         vector = result["embedding"]
@@ -38,7 +37,26 @@ class EmbeddingsRequest(EmbeddingsForm):
     def entry(self, index: int, vector: bytes) -> bytes:
         return b'{"object":"embedding","index":%d,"embedding":%s}' % (index, vector)
 
-    def frame(self, tokens: int) -> tuple[bytes, bytes]:
+    def end(self, tokens: int) -> bytes:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        end = dumps({"model": self.model, "usage": usage}).removeprefix(b"{")
-        return b'{"object":"list","data":[', b"]," + end
+        return b"]," + dumps({"model": self.model, "usage": usage}).removeprefix(b"{")
+
+
+def list_models(models: Models) -> object:
+    """Return the clients that give embeddings, as OpenAI lists models."""
+    rows = [
+        {
+            "id": client.name,
+            "object": "model",
+            "created": int(client.folder.stat().st_mtime),
+            "owned_by": "trireme",
+        }
+        for client in clients_for(EmbeddingsRequest, models)
+    ]
+    return {"object": "list", "data": rows}
+
+
+class OpenAIEmbeddings(SearchForm):
+    """``/v1/embeddings``, and the list of its models."""
+
+    lists: ClassVar[Mapping[str, Any]] = {"/v1/models": list_models}

@@ -1,4 +1,8 @@
-"""What the forms share: how a body is read, which client answers it, and how results become a ranking."""
+"""What the forms of search share: how a body is read, which client answers it, how results become a ranking.
+
+A request becomes records for the client: so admission, deadlines, limits and batches are those of
+``/invocations``.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,24 @@ import io
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
 from sm.client.base import Client
 from sm.client.decode_budget import Room
 from sm.client.embeddings import EmbeddingClient
-from sm.client.hugging_face import TextClassification, pipeline_of
 from sm.client.results import dumps
 from sm.client.validation import validate
-from sm.errors import BadInput, ModelFailed, WrongPayload
-from sm.http.messages import parse_json
+from sm.errors import BadInput, FieldPath, ModelFailed, Overloaded, TriremeError, UnknownModel, WrongPayload
+from sm.http.messages import Answer, write_error
+from sm.models.table import Models
+from sm.router.forms.form import Form, Reading
+from sm.router.forms.hugging_face import TextClassification, form_of
+from sm.router.request_types import Call, DispatchRequest
 
 #: Bytes of memory for a document's place in an answer.
 BYTES_PER_RESULT = 512
@@ -41,11 +50,6 @@ class SearchRequest(BaseModel):
         return True
 
     @classmethod
-    def read(cls, body: bytes) -> Self:
-        """Read a body. Raises :class:`WrongPayload` that names the wrong member."""
-        return cls.of(parse_json(body))
-
-    @classmethod
     def of(cls, value: object) -> Self:
         """Read a JSON value. Raises :class:`WrongPayload` that names the wrong member."""
         try:
@@ -56,11 +60,11 @@ class SearchRequest(BaseModel):
                 raise BadInput(f"the body must be a JSON object with {cls.member}") from None
             name, *numbers = first["loc"]
             is_item = name == cls.member and bool(numbers) and isinstance(numbers[0], int)
-            field = f"{name}[{numbers[0]}]" if is_item else str(name)
+            field: FieldPath = (name, numbers[0]) if is_item else (str(name),)
             explanation = first["msg"]
             if first["type"] == "extra_forbidden":
                 explanation = f"is not taken here; the members are {', '.join(cls.model_fields)}"
-            raise WrongPayload(f"{field}: {explanation}", field=field) from None
+            raise WrongPayload(explanation, field=field) from None
 
     @staticmethod
     @abstractmethod
@@ -68,12 +72,12 @@ class SearchRequest(BaseModel):
         """True if a client answers such requests."""
 
     @abstractmethod
-    def dispatched(self, client: Any) -> dict[str, object]:
-        """Return the request as ``/invocations`` takes it. Raises :class:`WrongPayload`.
+    def records(self) -> Sequence[Any]:
+        """Return what the client gets, one by one. Raises :class:`WrongPayload`."""
 
-        Args:
-            client: That answers it.
-        """
+    def parameters(self, client: Any) -> dict[str, object]:  # noqa: ARG002
+        """Return the client's parameters. Raises :class:`WrongPayload` for one that it cannot honour."""
+        return {}
 
     @abstractmethod
     def encode(self, result: Any) -> Any:
@@ -84,7 +88,7 @@ class SearchRequest(BaseModel):
         """Return the answer to all records, and take room for it."""
 
     @staticmethod
-    def write_error(described: dict[str, object]) -> dict[str, object]:
+    def describe_error(described: dict[str, object]) -> dict[str, object]:
         """Return the body of an error: the default is OpenAI's.
 
         Args:
@@ -93,10 +97,116 @@ class SearchRequest(BaseModel):
         return {"error": described}
 
 
+class SearchCall(Call):
+    """A request that a client answers."""
+
+    def __init__(self, asked: SearchRequest, client: Client) -> None:
+        self.asked = asked
+        root = (asked.member,)
+        super().__init__(asked.records(), asked.parameters(client), asked.model, root=root, many=True)
+
+    def name(self, path: FieldPath) -> FieldPath:
+        if path[0] == "parameters":
+            return path[1:]
+        # A text has no name of its own in the body.
+        return path[:2] + path[3:] if path[:1] == self.root else path
+
+    def keep(self, result: Any) -> Any:
+        return self.asked.encode(result)
+
+    def write(self, kept: Iterator[Any], request: DispatchRequest, room: Room) -> bytes:  # noqa: ARG002
+        return self.asked.answer(kept, room)
+
+
+#: The parts of the OpenAPI document, without errors, and the statuses of those.
+SCHEMA = Path(__file__).with_name("openapi.json")
+STATUSES = (400, 403, 404, 413, 429, 500, 503, 504, 507)
+
+
+class SearchForm(Form):
+    """The row of a kind of request, at a path."""
+
+    def __init__(
+        self, path: str, kind: type[SearchRequest], errors: Sequence[str] = ("OpenAIError",)
+    ) -> None:
+        self.paths, self.kind, self.errors = (path,), kind, errors
+
+    def has(self, reading: Reading) -> bool:
+        value = reading.value
+        return self.kind.is_form_of(value if isinstance(value, dict) else {})
+
+    def read(self, reading: Reading) -> SearchCall:
+        asked = self.kind.of(reading.json())
+        return SearchCall(asked, find_client(reading, asked))
+
+    def write_error(self, error: TriremeError, request_id: str) -> Answer:
+        fault = "server_error" if error.status >= 500 else "invalid_request_error"
+        described = {
+            "message": error.sentence,
+            "type": "rate_limit_error" if error.status == Overloaded.status else fault,
+            "param": error.details.get("field"),
+            "code": "model_not_found" if error.code == UnknownModel.code else error.code,
+        }
+        answer = write_error(error, request_id, self.kind.describe_error(described))
+        # OpenAI has one status for every request that is wrong.
+        if answer.status == WrongPayload.status:
+            answer.status = BadInput.status
+        return answer
+
+    def schema(self) -> Mapping[str, Any]:
+        described: dict[str, Any] = orjson.loads(SCHEMA.read_bytes())
+        paths = {
+            path: item for path, item in described["paths"].items() if path in {*self.paths, *self.lists}
+        }
+        whose = "OpenAI's" if self.errors == ("OpenAIError",) else "the system's"
+        schema = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (*self.errors, "Error")]}
+        error = {
+            "description": f"An error in {whose} form.",
+            "content": {"application/json": {"schema": schema}},
+        }
+        for path in self.paths:
+            paths[path]["post"]["responses"] |= {str(status): error for status in STATUSES}
+        return {**described, "paths": paths}
+
+
+def clients_for(kind: type[SearchRequest], models: Models) -> list[Client]:
+    """Return the clients for a request, of those that this worker has made: asking makes none."""
+    return [client for client in models.clients() if kind.is_served_by(client)]
+
+
+def find_client(reading: Reading, asked: SearchRequest) -> Client:
+    """Return the client of a request, and note its name in it.
+
+    If the request names no model, that of its headers or query answers; without one, the default model if it
+    can, or the only client that can.
+
+    Raises:
+        UnknownModel: The model is not a client that answers such requests.
+        WrongPayload: The request names none, and there are several.
+    """
+    names = sorted(client.name for client in clients_for(type(asked), reading.models))
+    if "model" not in asked.model_fields_set:
+        asked.model = reading.address.model or (reading.model if reading.model in names else "")
+        if not asked.model and len(names) > 1:
+            raise WrongPayload(
+                f"{', '.join(names)} can answer: name one, in the body or as ?modelname=", field=("model",)
+            )
+        asked.model = asked.model or "".join(names)
+    client = reading.use(asked.model)
+    if client is not None and asked.is_served_by(client):
+        return client
+    raise UnknownModel(
+        f"no model {asked.model[:200]!r} that {asked.service}; there are: {', '.join(names) or 'none'}",
+        field="model",
+    )
+
+
 class EmbeddingsForm(SearchRequest):
     """A request for vectors."""
 
     service = "gives embeddings"
+    #: What is before the entries.
+    start: ClassVar[bytes]
 
     @staticmethod
     def is_served_by(client: Client | None) -> bool:
@@ -115,12 +225,15 @@ class EmbeddingsForm(SearchRequest):
         return vector
 
     @abstractmethod
-    def frame(self, tokens: int) -> tuple[bytes, bytes]:
-        """Return what is before and behind the entries of texts of so many tokens."""
+    def end(self, tokens: int) -> bytes:
+        """Return what is behind the entries of texts of so many tokens."""
+
+    def records(self) -> InputRecords:
+        return InputRecords(getattr(self, self.member), self.member)
 
     def answer(self, rows: Iterator[tuple[bytes, int]], room: Room) -> bytes:
-        body, all_tokens, count = io.BytesIO(), 0, len(InputRecords(getattr(self, self.member), self.member))
-        body.write(self.frame(0)[0])
+        body, all_tokens, count = io.BytesIO(), 0, len(self.records())
+        body.write(self.start)
         for index, (vector, tokens) in enumerate(rows):
             entry = self.entry(index, vector)
             if not index:  # the vectors of a model are of one size
@@ -128,7 +241,7 @@ class EmbeddingsForm(SearchRequest):
             room.grow(body.tell() + len(entry))
             body.write(b"," * (index > 0) + entry)
             all_tokens += tokens
-        body.write(self.frame(all_tokens)[1])
+        body.write(self.end(all_tokens))
         return body.getvalue()
 
 
@@ -145,7 +258,7 @@ class InputRecords(Sequence[Any]):
         is_one = isinstance(value, str) or (value and isinstance(value[0], int))
         self._inputs: Sequence[Any] = [value] if is_one else value
         if not self._inputs:
-            raise WrongPayload(f"{field}: is empty", field=field)
+            raise WrongPayload("is empty", field=(field,))
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -171,19 +284,16 @@ class RankingForm(SearchRequest):
 
     @staticmethod
     def is_served_by(client: Any) -> bool:
-        is_classifier = client is not None and isinstance(pipeline_of(client), TextClassification)
+        is_classifier = client is not None and isinstance(form_of(client), TextClassification)
         return is_classifier and len(client.labels) == 1
 
-    def parameters(self) -> dict[str, object]:
-        """Return the client's parameters beside the query."""
-        return {}
+    def records(self) -> Sequence[Any]:
+        texts: list[str] = getattr(self, self.member)
+        return texts
 
-    def dispatched(self, client: Any) -> dict[str, object]:  # noqa: ARG002  # the same for all
+    def parameters(self, client: Any) -> dict[str, object]:  # noqa: ARG002
         # The query is there once, however many documents there are.
-        return {
-            "payload": getattr(self, self.member),
-            "parameters": {"query": self.query, **self.parameters()},
-        }
+        return {"query": self.query}
 
     def encode(self, result: Any) -> float:
         return float(result[0]["score"])

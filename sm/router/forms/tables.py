@@ -7,67 +7,101 @@ answer has a value for each row, or an object where the model has several output
 and for an array a bare list.
 """
 
-# ruff: noqa: ARG002  # the answer needs the results only
-
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sm.client.hugging_face import Pipeline
 from sm.client.results import TableRows
 from sm.errors import WrongPayload
+from sm.http.messages import JSON
+from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
+from sm.router.forms.form import Form, Reading
+from sm.router.forms.hugging_face import HuggingFace, Tabular, form_of, read_names
+from sm.router.forms.v2 import has_inputs, is_v2
+from sm.router.request_types import Call, DispatchRequest
 
 #: The members that hold the rows.
 SOURCES = ("instances", "dataframe_split", "dataframe_records", "inputs")
 #: Members beside them that say nothing to a model without signatures.
 IGNORED = frozenset({"params", "signature_name", "modelname", "version"})
+#: The place of rows that are the whole body.
+BODY = ("body",)
 
 
-class TableForm(Pipeline):
-    """Writes the answer. ``member``: what it is in; empty: it is bare."""
+class TableCall(Call):
+    """Rows that were found in a body, at ``place``; the answer is bare if it is the body itself."""
 
-    def __init__(self, member: str) -> None:
-        self.member = member
+    def __init__(self, place: str, rows: list[Any], members: Mapping[str, Any]) -> None:
+        super().__init__([{"rows": rows}], None, *read_names(members), (place,))
 
-    def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
-        values = TableRows(results[0]).values()
-        return {self.member: values} if self.member else values
-
-
-BARE, PREDICTIONS = TableForm(""), TableForm("predictions")
+    def convert(self, found: list[Any], client: Any) -> Any:  # noqa: ARG002
+        values = TableRows(found[0]).values()
+        return values if self.root == BODY else {"predictions": values}
 
 
-def read_table(value: Any, client: Any) -> tuple[TableForm, str, list[Any]] | None:
-    """Return the form, the member with the rows, and the rows of a JSON value; None for another form.
+class Tables(Form):
+    """Rows for a tabular client."""
+
+    def has(self, reading: Reading) -> bool:
+        return (
+            reading.inference_type == "infer"
+            and reading.is_json
+            and isinstance(form_of(reading.client), Tabular)
+            and reading.value is not None
+            and not (has_inputs(reading) and is_v2(reading))
+            and find_table(reading.value, reading.client) is not None
+        )
+
+    def read(self, reading: Reading) -> TableCall | DispatchRequest:
+        place = find_table(reading.value, reading.client)
+        assert place is not None
+        rows = read_table(reading.value, place, reading.client)
+        members = reading.value if isinstance(reading.value, dict) else {}
+        check_types(members)
+        if reading.accept != JSON:  # only JSON has the form's own answer
+            names = {name: members[name] for name in ADDRESS_MEMBERS if members.get(name) is not None}
+            return reading.dispatch({**names, "payload": {"rows": rows}})
+        return TableCall(place, rows, members)
+
+
+def find_table(value: Any, client: Any) -> str | None:
+    """Return the member of a JSON value that has rows, or ``body``; None for another form.
 
     Args:
         value: The whole body.
         client: A tabular one.
-
-    Raises:
-        WrongPayload: It is of a form, and malformed; the error names the member.
     """
     if isinstance(value, list):
-        return BARE, "body", _rows(value, client)
+        return "body"
     if not isinstance(value, dict):
         return None
     if value and value.keys() == {*client.names}:
-        return BARE, "body", [value]
+        return "body"
     found = [name for name in SOURCES if name in value]
     if len(found) != 1 or not value.keys() - {*found} <= IGNORED:
         return None
     (name,) = found
-    rows = value[name]
-    if name == "inputs" and not (isinstance(rows, list) or _is_columns(rows)):
-        return None  # Hugging Face's
-    if name == "dataframe_split":
+    is_table = name != "inputs" or isinstance(value[name], list) or _is_columns(value[name])
+    return name if is_table else None  # else Hugging Face's
+
+
+def read_table(value: Any, place: str, client: Any) -> list[Any]:
+    """Return the rows of a JSON value at the place that :func:`find_table` returned.
+
+    Raises:
+        WrongPayload: They are malformed; the error names the member.
+    """
+    if place == "body":
+        return _rows(value if isinstance(value, list) else [value], client)
+    rows = value[place]
+    if place == "dataframe_split":
         rows = _read_split(rows)
-    elif isinstance(rows, dict) and name == "inputs":
+    elif isinstance(rows, dict) and place == "inputs":
         rows = _read_columns(rows)
     elif not isinstance(rows, list):
-        raise WrongPayload(f"{name}: must be a list of rows", field=name)
-    return PREDICTIONS, name, _rows(rows, client)
+        raise WrongPayload("must be a list of rows", field=(place,))
+    return _rows(rows, client)
 
 
 def _is_columns(value: Any) -> bool:
@@ -119,3 +153,7 @@ def _rows(rows: list[Any], client: Any) -> list[Any]:
 def _cell(value: Any) -> Any:
     """Return the value of a cell, which a tensor of one column has in a list."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+#: The table is asked first: Hugging Face's form has ``inputs`` too.
+FORMS = (Tables(), HuggingFace())

@@ -15,7 +15,6 @@ from sm.client.embeddings import shorten
 from sm.client.tasks.task_file import unit_vector
 from sm.router.forms.search import (
     EmbeddingsForm,
-    InputRecords,
     RankingForm,
     SearchRequest,
     relevance,
@@ -40,7 +39,7 @@ class TeiForm(SearchRequest):
         return {name: value for name, value in asked.items() if value is not None}
 
     @staticmethod
-    def write_error(described: dict[str, object]) -> dict[str, object]:
+    def describe_error(described: dict[str, object]) -> dict[str, object]:
         kinds = {"rate_limit_error": "Overloaded", "server_error": "Backend"}
         return {
             "error": described["message"],
@@ -55,19 +54,20 @@ class TeiEmbeddings(TeiForm, EmbeddingsForm):
     """A request to ``/embed``; the answer is a list of vectors, also for one text."""
 
     member = "inputs"
+    start = b"["
     inputs: str | list[Any]
     prompt_name: str | None = None
     normalize: bool = True
     dimensions: int | None = Field(None, ge=1)
 
-    def dispatched(self, client: Any) -> dict[str, object]:
+    def parameters(self, client: Any) -> dict[str, object]:
         known = client.payload.parameter_names()
         # A team's own client decides itself what becomes of a text that is too long.
         asked = {**self.truncation(), "normalize": self.normalize}
         parameters = {name: value for name, value in asked.items() if name in known}
         if self.prompt_name is not None:
             parameters["prompt_name"] = self.prompt_name
-        return {"payload": InputRecords(self.inputs, "inputs"), "parameters": parameters}
+        return parameters
 
     def vector(self, result: Mapping[str, Any]) -> object:
         vector = np.array(result["embedding"], np.float32)
@@ -75,8 +75,8 @@ class TeiEmbeddings(TeiForm, EmbeddingsForm):
             vector = shorten(vector, self.dimensions)
         return unit_vector(vector) if self.normalize else vector
 
-    def frame(self, tokens: int) -> tuple[bytes, bytes]:  # noqa: ARG002  # its answer does not say
-        return b"[", b"]"
+    def end(self, tokens: int) -> bytes:  # noqa: ARG002  # its answer does not say
+        return b"]"
 
 
 class TeiRerank(TeiForm, RankingForm):
@@ -92,8 +92,8 @@ class TeiRerank(TeiForm, RankingForm):
     def is_form_of(cls, members: Mapping[str, object]) -> bool:
         return "texts" in members
 
-    def parameters(self) -> dict[str, object]:
-        return {**relevance(self.raw_scores), **self.truncation()}
+    def parameters(self, client: Any) -> dict[str, object]:
+        return {**super().parameters(client), **relevance(self.raw_scores), **self.truncation()}
 
     def write(self, rows: list[Any]) -> list[dict[str, object]]:
         return [

@@ -15,6 +15,7 @@ from openapi_schema_validator import OAS31Validator
 from sm.client.payloads import EXAMPLE_PICTURE
 from sm.control.openapi import document
 from sm.http.messages import BINARY, JSON_LINES
+from sm.router.forms.table import Forms
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox
 from tests.support.demo_box import demo
@@ -25,7 +26,10 @@ __all__ = ["demo"]
 EXAMPLES_PER_OPERATION = 6
 METHODS = ("get", "post", "delete")
 OPERATIONS = [
-    (method, path) for path, item in document()["paths"].items() for method in METHODS if method in item
+    (method, path)
+    for path, item in document(forms=Forms.load().schemas())["paths"].items()
+    for method in METHODS
+    if method in item
 ]
 #: Names that the box serves, for half of the requests: nearly all generated names are unknown.
 SERVED_NAMES = {"model": "resnet", "client": "resnet", "name": "bert_base", "version": "1"}

@@ -15,7 +15,8 @@ from sm.client import base, payloads, results
 from sm.commands.show_settings import markdown, table
 from sm.control import model_routes, pages, routes
 from sm.plugins.sources import discover
-from sm.router import invocation_routes, openai_routes, websocket
+from sm.router import form_routes, invocation_routes, websocket
+from sm.router.forms.table import Forms
 from sm.settings import HERE
 
 pytestmark = pytest.mark.core
@@ -46,7 +47,7 @@ def test_every_route_is_documented() -> None:
     nothing: Any = None  # the routes are only listed, and never called
     for blueprint in (
         invocation_routes.blueprint(nothing),
-        openai_routes.blueprint(nothing),
+        form_routes.blueprint(nothing, Forms.load()),
         websocket.blueprint(nothing, 1, 1, bool),
         routes.blueprint(nothing),
         routes.execution_parameters(nothing),

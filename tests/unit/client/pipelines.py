@@ -16,7 +16,7 @@ from PIL import Image
 from sm.client.base import Client
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
-from sm.router.answers import write_pipeline
+from sm.router.answers import write_call
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
@@ -161,4 +161,5 @@ def ask_body(client: Client, body: Any) -> Any:
     assert isinstance(request, DispatchRequest)
     numbers = range(len(request.records))
     results = [run_record(request, Invocation(math.inf), number, request.place(number)) for number in numbers]
-    return json.loads(write_pipeline(request, results).read())
+    assert request.call is not None
+    return json.loads(write_call(request, request.call, iter(results)).read())

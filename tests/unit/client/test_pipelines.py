@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from sm.client.base import Client
-from sm.client.hugging_face import ALL, OTHER, PIPELINES, pipeline_of
 from sm.errors import BadInput, WrongPayload
+from sm.router.forms.hugging_face import ALL, FORMS_OF_TASKS, OTHER, form_of
 from sm.router.request_types import DispatchRequest, TritonRequest
 from tests.support.task_models import load_task, write_sound_model, write_text_model
 from tests.unit.client.pipelines import ANSWERS_FILE, GENERATED, ask, ask_body, encoded, load, parse
@@ -335,7 +335,7 @@ def test_embeddings_are_a_vector_for_each_text(tmp_path: Path) -> None:
 )
 def test_no_number_of_labels_is_all_of_them_but_for_pictures(task: str, top: int | None) -> None:
     """Transformers' pipeline of pictures takes ``top_k=None`` as its default."""
-    assert PIPELINES[task].read("x", {"top_k": None})[1].get("top_k") == top
+    assert FORMS_OF_TASKS[task].read("x", {"top_k": None})[1].get("top_k") == top
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_no_number_of_labels_is_all_of_them_but_for_pictures(task: str, top: int
     ],
 )
 def test_rows_of_a_table_come_in_every_usual_form(inputs: Any, rows: Any) -> None:
-    assert PIPELINES["tabular"].read(inputs, {}) == ([{"rows": rows}], {})
+    assert FORMS_OF_TASKS["tabular"].read(inputs, {}) == ([{"rows": rows}], {})
 
 
 TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
@@ -388,11 +388,11 @@ def test_what_does_not_fit_is_refused_with_its_place(mood: Client, body: Any, fi
 
 
 @pytest.mark.parametrize(
-    ("own", "pipeline"),
-    [({}, PIPELINES["text-classification"]), ({"postprocess": lambda *_: "fine"}, OTHER)],
+    ("own", "form"),
+    [({}, FORMS_OF_TASKS["text-classification"]), ({"postprocess": lambda *_: "fine"}, OTHER)],
 )
 def test_a_client_of_a_tasks_class_answers_as_the_task_unless_it_has_results_of_its_own(
-    mood: Client, own: dict[str, Any], pipeline: object
+    mood: Client, own: dict[str, Any], form: object
 ) -> None:
     client = type("Own", (type(mood),), own)(mood.triton, mood.folder, mood.repository)
-    assert pipeline_of(client) is pipeline
+    assert form_of(client) is form

@@ -229,7 +229,7 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
         gate.enter("model", Invocation(time.monotonic() + 10.0))
     # Its turn would come after 30 s / 4 slots and a quarter more, and it would take 30 s.
     assert refused.value.retry_after == 30
-    assert not gate.has_queue
+    assert not gate.waiting
 
 
 @pytest.mark.parametrize(

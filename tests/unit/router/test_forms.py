@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
-import flask
 import numpy as np
 import pytest
 
@@ -20,12 +20,15 @@ from sm.errors import BadInput, TriremeError, UnknownModel, WrongPayload
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
+from sm.models.table import Models
 from sm.router import answers
 from sm.router.answers import dumps
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
-from sm.router.openai_routes import FORMS, clients_for, find_client, read_form
-from sm.router.request_types import DispatchRequest, Form, Message
+from sm.router.forms.search import clients_for
+from sm.router.forms.search_rows import FORMS
+from sm.router.forms.tei import TeiRerank
+from sm.router.request_types import DispatchRequest, Message
 from tests.support.onnx_graphs import write_graph
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model
@@ -55,18 +58,26 @@ def classified(client: Client, body: Any, accept: str = "") -> DispatchRequest:
     return request
 
 
+def read(models: Models, path: str, members: Any, default: str = "", query: Any = None) -> DispatchRequest:
+    """Read a body of a path."""
+    message = Message(dumps(members), {"content-type": JSON}, query or {}, "id", path=path)
+    request = Classifier(models, default).parse(message)
+    assert isinstance(request, DispatchRequest)
+    return request
+
+
+def results(request: DispatchRequest) -> Iterator[Any]:
+    """Return what is kept of each record's result."""
+    assert request.call is not None
+    for number in range(len(request.records)):
+        yield request.call.keep(run_record(request, Invocation(math.inf), number, request.place(number)))
+
+
 def ask(client: Client, path: str, **members: Any) -> Any:
     """Answer a body of a path, by the one way of records."""
-    with flask.Flask("forms").app_context():
-        form = read_form(path, dumps(members))
-    find_client(models_of({client.name: client}), form)
-    read = Form(form.dispatched(client), form.encode, form.answer)
-    request = Classifier(models_of({client.name: client})).parse(
-        Message(b"", {}, {}, "id", client.name, form=read)
-    )
-    assert isinstance(request, DispatchRequest)
-    results = (run_record(request, Invocation(math.inf), number) for number in range(len(request.records)))
-    return json.loads(form.answer(map(form.encode, results), DECODED.room()))
+    request = read(models_of({client.name: client}), path, members)
+    assert request.call is not None
+    return json.loads(request.call.write(results(request), request, DECODED.room()))
 
 
 BODY: dict[str, Any] = {"query": QUERY, "documents": [*DOCUMENTS]}
@@ -154,8 +165,8 @@ def test_embeddings_take_what_text_embeddings_inference_takes(sentences: Client)
     np.testing.assert_allclose(ends[1], vector(inputs=" ".join(LONG.split()[:6])), rtol=1e-5)
     np.testing.assert_allclose(ends[1], vector(inputs=LONG), rtol=1e-5)  # the model's files say so
     for wrong, field in (
-        ({"inputs": LONG, "truncate": False}, "payload.text"),
-        ({"prompt_name": "none"}, "parameters.prompt_name"),
+        ({"inputs": LONG, "truncate": False}, "inputs[0]"),
+        ({"prompt_name": "none"}, "prompt_name"),
         ({"inputs": []}, "inputs"),
         ({"dimensions": 99}, "dimensions"),
         ({"normalize": "yes"}, "normalize"),
@@ -168,8 +179,8 @@ def test_embeddings_take_what_text_embeddings_inference_takes(sentences: Client)
 def test_its_members_are_taken_beside_inputs_on_invocations(sentences: Client) -> None:
     members = {"normalize": True, "truncate": True, "truncation_direction": "left", "dimensions": 3}
     request = classified(sentences, {"inputs": [LONG, "ada"], **members})
-    rows = [run_record(request, Invocation(math.inf), number) for number in (0, 1)]
-    found = json.loads(answers.write_pipeline(request, rows).read())
+    assert request.call is not None
+    found = json.loads(answers.write_call(request, request.call, results(request)).read())
     expected = ask(sentences, "/embed", inputs=[LONG, "ada"], **members)
     assert [np.array(row) / np.linalg.norm(row) for row in found] == [pytest.approx(row) for row in expected]
     for wrong in ({"encoding_format": "float"}, {"dimensions": "3"}):
@@ -183,20 +194,13 @@ def test_a_request_without_a_model_is_the_only_ones_that_can(ranker: Client, sen
         ("/rerank", {"query": "a", "texts": ["b"]}, "ranker"),
         ("/embed", {"inputs": "a"}, "sentences"),
     ):
-        with flask.Flask("forms").app_context():
-            forms = [read_form(path, dumps(body)) for _ in range(4)]
-        assert find_client(models, forms[0]).name == name == forms[0].model
-        assert find_client(models, forms[1], named=name).name == name
-        assert find_client(models, forms[2], default="ranker").name == name
+        other = "sentences" if name == "ranker" else "ranker"
+        for named in ({}, {"query": {"modelname": name}}, {"default": "ranker"}):
+            assert read(models, path, body, **named).model == name
         with pytest.raises(UnknownModel):
-            find_client(models, forms[3], named="sentences" if name == "ranker" else "ranker")
-    assert {kind.member for kinds in FORMS.values() for kind in kinds} == {
-        "input",
-        "inputs",
-        "texts",
-        "documents",
-    }
-    assert clients_for(FORMS["/rerank"][0], models) == [ranker]
+            read(models, path, body, query={"modelname": other})
+    assert {form.kind.member for form in FORMS} == {"input", "inputs", "texts", "documents"}
+    assert clients_for(TeiRerank, models) == [ranker]
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +221,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Client]:
 def table_answer(client: Client, body: Any, accept: str = "") -> Any:
     request = classified(client, body, accept)
     result = run_record(request, Invocation(math.inf))
-    if request.pipeline is not None:
-        return json.loads(answers.write_pipeline(request, [result]).read())
+    if request.call is not None:
+        return json.loads(answers.write_call(request, request.call, iter([result])).read())
     return answers.write(request, result).read()
 
 
@@ -295,7 +299,7 @@ def test_a_missing_value_of_an_integer_names_its_column(tables: dict[str, Client
     for body in ([[None, 1.5]], b"[[NaN, 1.5]]", {"instances": [{"age": None, "income": 1}]}):
         request = classified(tables["people"], body)
         with pytest.raises(WrongPayload, match="'age'"):
-            run_record(request, Invocation(math.inf), 0, request.path)
+            run_record(request, Invocation(math.inf), 0, request.place(0))
 
 
 def test_no_other_client_reads_nan_or_a_bare_list(ranker: Client) -> None:

@@ -211,7 +211,7 @@ def test_while_others_wait_a_body_is_parsed_after_its_request_is_admitted(steps:
         steps.answer(damaged)
     with ThreadPoolExecutor(2) as pool:
         others = [pool.submit(steps.gate.enter, "upper") for _ in range(2)]
-        while not steps.gate.has_queue:
+        while not steps.gate.waiting:
             time.sleep(0.001)
         with pytest.raises(DeadlinePassed):
             steps.answer(damaged, seconds=0.1)

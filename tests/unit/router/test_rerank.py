@@ -18,12 +18,11 @@ from sm.client.decode_budget import DECODED
 from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
+from sm.models.table import Models
 from sm.router.answers import dumps
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
 from sm.router.forms.cohere import RerankRequest
-from sm.router.forms.openai import EmbeddingsRequest
-from sm.router.openai_routes import find_client
 from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
@@ -50,16 +49,23 @@ def classified(client: Client, body: Any) -> DispatchRequest:
 
 
 def run(request: DispatchRequest, number: int) -> Any:
-    return run_record(request, Invocation(math.inf), number)
+    return run_record(request, Invocation(math.inf), number, request.place(number))
 
 
 def ask(client: Client, **members: Any) -> dict[str, Any]:
     """Rank documents, by the one way of records."""
-    asked = RerankRequest.read(dumps({"model": client.name, "query": QUERY, **members}))
-    request = classified(client, asked.dispatched(client))
-    rows = (asked.encode(run(request, number)) for number in range(len(request.records)))
-    answer: dict[str, Any] = json.loads(asked.answer(rows, DECODED.room()))
+    request = read(models_of({client.name: client}), {"model": client.name, "query": QUERY, **members})
+    assert request.call is not None
+    rows = (request.call.keep(run(request, number)) for number in range(len(request.records)))
+    answer: dict[str, Any] = json.loads(request.call.write(rows, request, DECODED.room()))
     return answer
+
+
+def read(models: Models, body: Any, path: str = "/v1/rerank") -> DispatchRequest:
+    message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", path=path)
+    request = Classifier(models).parse(message)
+    assert isinstance(request, DispatchRequest)
+    return request
 
 
 def scores(client: Client) -> list[float]:
@@ -161,24 +167,23 @@ def test_documents_may_be_objects_and_come_back_if_asked_for(client: Client) -> 
 def test_a_wrong_or_missing_member_is_named(members: dict[str, Any], field: str) -> None:
     body = {name: each for name, each in {**BODY, **members}.items() if each is not ...}
     with pytest.raises(WrongPayload) as caught:
-        RerankRequest.read(dumps(body))
+        RerankRequest.of(body)
     assert caught.value.details["field"] == field
 
 
 def test_a_query_or_document_with_too_many_characters_is_named(client: Client) -> None:
     for members, field in (
-        ({"query": "a" * 40_000}, "parameters.query"),
-        ({"documents": ["ada", "a" * 40_000]}, "payload.text"),
+        ({"query": "a" * 40_000}, "query"),
+        ({"documents": ["ada", "a" * 40_000]}, "documents[1]"),
     ):
-        asked = RerankRequest.read(dumps({**BODY, **members}))
-        request = classified(client, asked.dispatched(client))
+        request = read(models_of({client.name: client}), {**BODY, **members})
         with pytest.raises(WrongPayload) as caught:
             run(request, len(request.records) - 1)
         assert caught.value.details["field"] == field
 
 
 def test_a_score_that_is_no_number_is_an_error_of_the_model() -> None:
-    asked = RerankRequest.read(dumps(BODY))
+    asked = RerankRequest.of(BODY)
     row = asked.encode([{"label": "relevant", "score": float("nan")}])
     with pytest.raises(ModelFailed):
         asked.answer(iter([row]), DECODED.room())
@@ -190,9 +195,9 @@ def test_only_a_classifier_of_one_label_ranks(tmp_path: Path, client: Client) ->
     write_text_model(tmp_path / "sentences", "sentence-embeddings")
     sentences = load_task(tmp_path / "sentences", task="sentence-embeddings")
     models = models_of({each.name: each for each in (client, mood, sentences)})
-    asked = RerankRequest.read(dumps(BODY))
-    find_client(models, asked)
-    others = [asked.model_copy(update={"model": name}) for name in ("mood", "sentences", "nothing", "")]
-    for refused in (*others, EmbeddingsRequest(model="ranker", input="ada")):
+    assert read(models, BODY).client is client
+    for name in ("mood", "sentences", "nothing", ""):
         with pytest.raises(UnknownModel):
-            find_client(models, refused)
+            read(models, {**BODY, "model": name})
+    with pytest.raises(UnknownModel):
+        read(models, {"model": "ranker", "input": "ada"}, "/v1/embeddings")

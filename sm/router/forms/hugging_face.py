@@ -5,7 +5,7 @@ bare JSON (``HuggingFaceHandlerService.predict`` of sagemaker-huggingface-infere
 in transformers/pipelines). Embeddings answer as Text Embeddings Inference does: a vector for each text.
 """
 
-# ruff: noqa: ARG002  # each pipeline needs another part of the request
+# ruff: noqa: ARG002  # each task needs another part of the request
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ from sm.client.embeddings import shorten
 from sm.client.tasks.task_file import MAX_LABELS
 from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
+from sm.http.messages import OCTET_STREAM
+from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
+from sm.router.forms.form import Form, Reading
+from sm.router.forms.v2 import has_inputs, is_v2
+from sm.router.request_types import Call
 
 Parameters = dict[str, Any]
 #: What ``top_k: null`` means: all labels.
@@ -74,7 +79,7 @@ def read_tokenizer(parameters: Parameters) -> Parameters:
     return found
 
 
-class Pipeline:
+class HuggingFaceForm:
     """How inputs become records, and results the answer. This one keeps both: a client of no known task."""
 
     #: Members beside ``inputs`` that are parameters too.
@@ -109,7 +114,7 @@ class Pipeline:
         return result
 
 
-class Classification(Pipeline):
+class Classification(HuggingFaceForm):
     """``[{"label", "score"}]``; a list of these for a list."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -140,13 +145,13 @@ class TextClassification(Classification):
         return best[0] if isinstance(inputs, dict) else best
 
 
-class TokenClassification(Pipeline):
+class TokenClassification(HuggingFaceForm):
     """A row for each token, or for each span with an ``aggregation_strategy``."""
 
     defaults: Mapping[str, Any] = {"aggregation_strategy": "none"}
 
 
-class QuestionAnswering(Pipeline):
+class QuestionAnswering(HuggingFaceForm):
     """The best answer of each question, or a list of several; a list of one question is that question."""
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -154,7 +159,7 @@ class QuestionAnswering(Pipeline):
         return answers[0] if len(answers) == 1 else answers
 
 
-class ZeroShot(Pipeline):
+class ZeroShot(HuggingFaceForm):
     """``{"sequence", "labels", "scores"}``; the labels are the parameter ``candidate_labels``."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -182,7 +187,7 @@ class ZeroShot(Pipeline):
         return rows if isinstance(inputs, list) else rows[0]
 
 
-class FillMask(Pipeline):
+class FillMask(HuggingFaceForm):
     """The words of a mask, or a list of them for each of several; a list of one text is that text."""
 
     defaults: Mapping[str, Any] = {"separate": True}
@@ -201,7 +206,7 @@ class FillMask(Pipeline):
         return results[0] if len(results) == 1 else [*results]
 
 
-class TextToText(Pipeline):
+class TextToText(HuggingFaceForm):
     """``[{"generated_text"}]``, one for each text; named as the task's alias says."""
 
     def convert(self, result: Any, client: Any) -> Any:
@@ -211,7 +216,7 @@ class TextToText(Pipeline):
         return [self.convert(result, client) for result in results]
 
 
-class Embeddings(Pipeline):
+class Embeddings(HuggingFaceForm):
     """A vector for each text or picture, in a list also if there is one.
 
     Text Embeddings Inference, and huggingface_hub's client of it, have their options beside ``inputs``.
@@ -234,7 +239,7 @@ class Embeddings(Pipeline):
         return [shorten(np.asarray(vector), dimensions) for vector in vectors] if dimensions else vectors
 
 
-class Detection(Pipeline):
+class Detection(HuggingFaceForm):
     """``[{"score", "label", "box": {"xmin", "ymin", "xmax", "ymax"}}]``, corners in whole pixels."""
 
     defaults: Mapping[str, Any] = {"threshold": 0.5}
@@ -251,7 +256,7 @@ class Detection(Pipeline):
         ]
 
 
-class Segmentation(Pipeline):
+class Segmentation(HuggingFaceForm):
     """``[{"score", "label", "mask"}]`` in the labels' order; a mask is a PNG in base64."""
 
     def convert(self, result: Any, client: Any) -> Any:
@@ -270,7 +275,7 @@ def encode_mask(size: Sequence[int], counts: Sequence[int]) -> str:
     return pybase64.b64encode(cv2.imencode(".png", pixels)[1].tobytes()).decode()
 
 
-class Tabular(Pipeline):
+class Tabular(HuggingFaceForm):
     """A row of outputs for each row: rows as lists or objects, or ``{"data": {column: values}}``."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -287,11 +292,11 @@ class Tabular(Pipeline):
         return results[0]
 
 
-OTHER = Pipeline()
-PIPELINES: Mapping[str, Pipeline] = {
+OTHER = HuggingFaceForm()
+FORMS_OF_TASKS: Mapping[str, HuggingFaceForm] = {
     "audio-classification": Classification(),
     "fill-mask": FillMask(),
-    "image-classification": Pipeline(),  # there `top_k: null` is the default
+    "image-classification": HuggingFaceForm(),  # there `top_k: null` is the default
     "image-embeddings": Embeddings(),
     "image-segmentation": Segmentation(),
     "object-detection": Detection(),
@@ -305,18 +310,70 @@ PIPELINES: Mapping[str, Pipeline] = {
 }
 
 
-def pipeline_of(client: Client) -> Pipeline:
+def form_of(client: Client | None) -> HuggingFaceForm:
     """Return how a client answers: as the task whose class it is of, unless its results are its own."""
-    return _pipeline_of_class(type(client))
+    return OTHER if client is None else _form_of_class(type(client))
 
 
 @lru_cache(maxsize=256)
-def _pipeline_of_class(kind: type[Client]) -> Pipeline:
+def _form_of_class(kind: type[Client]) -> HuggingFaceForm:
     task_of_class = {(f"{tasks.__name__}.{module}", name): task for task, (module, name) in TASKS.items()}
     for base in kind.__mro__:
         if task := task_of_class.get((base.__module__, base.__name__)):
             is_own = any(
                 getattr(kind, name) is not getattr(base, name) for name in ("inference", "postprocess")
             )
-            return OTHER if is_own else PIPELINES.get(task, OTHER)
+            return OTHER if is_own else FORMS_OF_TASKS.get(task, OTHER)
     return OTHER
+
+
+#: The members of a body; its ``options`` mean nothing here, as in the container.
+MEMBERS = frozenset({"inputs", "parameters", "options", *ADDRESS_MEMBERS})
+
+
+class HuggingFaceCall(Call):
+    """A request as its caller sent it, and how its task answers."""
+
+    def __init__(self, value: Mapping[str, Any], form: HuggingFaceForm) -> None:
+        beside = {name: value[name] for name in form.members if name in value}
+        self.inputs, self.sent, self.form = (
+            value["inputs"],
+            {**beside, **(value.get("parameters") or {})},
+            form,
+        )
+        if self.inputs is None or self.inputs == []:
+            raise WrongPayload("is empty", field=("inputs",))
+        records, parameters = form.read(self.inputs, self.sent)
+        many = isinstance(self.inputs, list) and len(records) == len(self.inputs)
+        super().__init__(records, parameters, *read_names(value), ("inputs",), many)
+
+    def convert(self, found: list[Any], client: Any) -> Any:
+        return self.form.write(self.inputs, self.sent, found, client)
+
+
+class HuggingFace(Form):
+    """``{"inputs", "parameters"}``, with inputs that are no tensors, for any client."""
+
+    def has(self, reading: Reading) -> bool:
+        return (
+            reading.inference_type == "infer"
+            and (reading.is_json or reading.kind == OCTET_STREAM)
+            and reading.client is not None
+            and has_inputs(reading)
+            and not is_v2(reading)
+        )
+
+    def read(self, reading: Reading) -> HuggingFaceCall:
+        value, form = reading.value, form_of(reading.client)
+        members = MEMBERS | form.members
+        if unknown := value.keys() - members:
+            raise WrongPayload(
+                f"no such member beside inputs; there are {', '.join(sorted(members))}", field=(min(unknown),)
+            )
+        check_types(value)
+        return HuggingFaceCall(value, form)
+
+
+def read_names(value: Mapping[str, Any]) -> tuple[str, str | int]:
+    """Return the client's name and the version that a body names."""
+    return value.get("modelname") or "", value.get("version") or ""

@@ -1,0 +1,171 @@
+"""A form of a request: :class:`Form`, its row in the table, and :class:`Reading`, what it reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import orjson
+
+from sm.client.base import Client
+from sm.client.payloads import parse_body
+from sm.client.sessions import Session
+from sm.errors import TriremeError
+from sm.http.media_types import RouteTypes, is_json, kind_of, media_type
+from sm.http.messages import JSON, Answer, check_not_empty, load_json, not_json, write_error
+from sm.invocation import Invocation
+from sm.models.table import Models, Served
+from sm.router.request_types import (
+    Address,
+    Call,
+    ClassifiedRequest,
+    DispatchRequest,
+    Message,
+    RawRecord,
+)
+
+
+class Form(ABC):
+    """One form of a request: a row of :mod:`sm.router.forms.table`. One object for all requests."""
+
+    #: Paths of its own; a POST to one is of this form, or of another of the path. Without any, it is a form
+    #: of a body of ``/invocations`` and of all that invokes in the same way.
+    paths: tuple[str, ...] = ()
+    #: What a body and an answer of its paths are.
+    types = RouteTypes((JSON,), (JSON,))
+    #: What a GET of other paths returns, as JSON: lists of models, which clients of its API ask for.
+    lists: ClassVar[Mapping[str, Callable[[Models], object]]] = {}
+
+    @abstractmethod
+    def has(self, reading: Reading) -> bool:
+        """True if a message is of this form. It is asked for many messages: look at the cheapest first."""
+
+    @abstractmethod
+    def read(self, reading: Reading) -> Call | ClassifiedRequest:
+        """Read a message that is of this form. Raises :class:`~sm.errors.TriremeError`."""
+
+    def write_error(self, error: TriremeError, request_id: str) -> Answer:
+        """Return the answer to a request of its paths that failed."""
+        return write_error(error, request_id)
+
+    def schema(self) -> Mapping[str, Any]:
+        """Return its part of the OpenAPI document: ``paths``, and ``components`` with their ``schemas``."""
+        return {}
+
+
+class Reading:
+    """A message that is being read, and what is known of it. Its body is parsed once, if a form asks for it.
+
+    Args:
+        message: The message.
+        models: That are served.
+        address: The model that its headers, query or path name.
+        model: The same, else the default one; empty if there is neither.
+        served: What is served under this name; looked up when it is needed for a form of its own path.
+        invocation: Uses the models.
+        inference_type: What the box takes JSON as: ``infer``, ``generate`` or ``generate_stream``.
+        accept: The type of the answer that its caller likes best.
+        session: Of the request.
+        max_records: That it may have; None for no limit.
+        is_line: True for a line of JSON lines, which may be a payload alone.
+        dispatch: Returns the request for a client that members of a dispatch request mean.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        models: Models,
+        address: Address,
+        model: str,
+        served: Served | None,
+        invocation: Invocation | None,
+        inference_type: str,
+        accept: str,
+        session: Session | None,
+        max_records: int | None,
+        is_line: bool,
+        dispatch: Callable[[Mapping[str, Any]], DispatchRequest],
+    ) -> None:
+        self.message, self.models, self.address = message, models, address
+        self.model, self.invocation = model, invocation
+        self.inference_type, self.accept = inference_type, accept
+        self.session, self.max_records, self.is_line, self.dispatch = session, max_records, is_line, dispatch
+        if not message.path:
+            self.served = served
+        self.body = message.body
+        self.body_type = message.headers.get("content-type", JSON)
+        #: The body's type by the name that the box knows.
+        self.kind = kind_of(self.body_type)
+        self._parsed, self._value = False, None
+        self._error: orjson.JSONDecodeError | None = None
+
+    @cached_property
+    def served(self) -> Served | None:
+        """What is served as :attr:`model`. A form of its own path may find another model in the body."""
+        return self.models.use(self.model, self.invocation) if self.model else None
+
+    @property
+    def client(self) -> Client | None:
+        """The client of the model; None if it has none."""
+        return None if self.served is None else self.served.client
+
+    @property
+    def content_type(self) -> str:
+        """The body's type as its caller calls it."""
+        return media_type(self.body_type)
+
+    @property
+    def is_json(self) -> bool:
+        """True if the caller calls the body JSON, or a kind of it."""
+        return is_json(self.kind)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the model is Triton's alone: it has no client."""
+        return self.served is not None and self.client is None
+
+    @property
+    def value(self) -> Any:
+        """The body as JSON; None also if it is not JSON."""
+        if not self._parsed:
+            self._parsed = True
+            try:
+                if self.message.path:  # no form of its own path has a picture in "payload"
+                    self._value = load_json(self.body)
+                else:
+                    self._value = parse_body(self.body, self.is_bare if self.is_line else None)
+            except orjson.JSONDecodeError as error:
+                self._error = error
+        return self._value
+
+    def json(self) -> Any:
+        """Return the body as JSON. Raises :class:`~sm.errors.BadInput` if it is empty or not JSON."""
+        check_not_empty(self.body)
+        value = self.value
+        if self._error is not None:
+            raise not_json(self._error) from None
+        return value
+
+    def is_bare(self, value: Any) -> bool:
+        """True if a line's JSON value is a payload without a dispatch request around it."""
+        return b'"payload"' not in self.body or not has_payload(value)
+
+    def raw(self) -> RawRecord:
+        """Return the whole body as a record."""
+        return RawRecord(self.body, self.content_type)
+
+    def use(self, model: str) -> Client | None:
+        """Return the client of that name, and use it for this request; None if there is none."""
+        served = self.models.use(model, self.invocation)
+        return None if served is None else served.client
+
+
+#: The members of a dispatch request.
+MEMBERS = frozenset({"modelname", "version", "payload", "parameters"})
+
+
+def has_payload(value: Any) -> bool:
+    """True if a JSON value is a dispatch request: an object with a payload and no unknown member."""
+    return isinstance(value, dict) and "payload" in value and MEMBERS.issuperset(value)

@@ -1,0 +1,22 @@
+"""The rows of search. A body is of the first row of its path that it fits, and else of the last."""
+
+from __future__ import annotations
+
+from sm.router.forms.cohere import CohereRerank, RerankRequest, VllmRerank, VoyageRerank
+from sm.router.forms.infinity import InfinityRerank
+from sm.router.forms.openai import EmbeddingsRequest, OpenAIEmbeddings
+from sm.router.forms.search import SearchForm
+from sm.router.forms.tei import TeiEmbeddings, TeiRerank
+
+#: Of a path, whose requests are TEI's or vLLM's.
+OF_SERVERS = ("TeiError", "OpenAIError")
+FORMS = (
+    OpenAIEmbeddings("/v1/embeddings", EmbeddingsRequest),
+    SearchForm("/v1/rerank", VoyageRerank),
+    SearchForm("/v1/rerank", RerankRequest),
+    SearchForm("/v2/rerank", CohereRerank, ["CohereError"]),
+    SearchForm("/rerank", TeiRerank, OF_SERVERS),
+    SearchForm("/rerank", VllmRerank, OF_SERVERS),
+    SearchForm("/infinity/rerank", InfinityRerank),
+    SearchForm("/embed", TeiEmbeddings, ["TeiError"]),
+)

@@ -1,0 +1,85 @@
+"""The table of forms. A body is of the first row that has it; a path of a form's own has rows of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from sm import entry_points
+from sm.control.paths import PATHS
+from sm.errors import StartError
+from sm.http.media_types import ROUTES, RouteTypes
+from sm.models.table import Models
+from sm.router.forms.dispatch import DISPATCH
+from sm.router.forms.form import Form
+from sm.router.forms.generate import GENERATE
+from sm.router.forms.lines import LINES
+from sm.router.forms.raw import ANY_BODY, OTHER_BODY, RAW_BODY
+from sm.router.forms.v2 import BINARY_FORM, COMPRESSED, V2_FORM
+
+#: The rows before and after those of extensions.
+FIRST: tuple[Form, ...] = (ANY_BODY, LINES, BINARY_FORM, COMPRESSED, RAW_BODY)
+LAST: tuple[Form, ...] = (V2_FORM, GENERATE, DISPATCH, OTHER_BODY)
+#: The door: each entry point names a tuple of rows.
+GROUP = "sm.forms"
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The rows of a box."""
+
+    #: Those of bodies of ``/invocations``, in the order in which they are asked.
+    rows: tuple[Form, ...]
+    #: Those of each path of its own. A body is of the first that has it, and else of the last.
+    paths: Mapping[str, Sequence[Form]]
+    #: What a GET of other paths returns.
+    lists: Mapping[str, Callable[[Models], object]]
+
+    @classmethod
+    def of(cls, extensions: Iterable[Form]) -> Forms:
+        """Return the table of the core's rows and these. Raises :class:`~sm.errors.StartError`."""
+        rows = tuple(extensions)
+        paths: dict[str, list[Form]] = {}
+        for form in rows:
+            for path in (*form.paths, *form.lists):
+                check_path(path, form)
+            for path in form.paths:
+                paths.setdefault(path, []).append(form)
+        lists = {path: make for form in rows for path, make in form.lists.items()}
+        return cls((*FIRST, *(form for form in rows if not form.paths), *LAST), paths, lists)
+
+    @classmethod
+    def load(cls) -> Forms:
+        """Return the table of the core's rows and those of the installed extensions."""
+        from sm.router.forms import search_rows, tables  # until they are extensions
+
+        return cls.of((*tables.FORMS, *search_rows.FORMS, *chain.from_iterable(entry_points.load(GROUP))))
+
+    def schemas(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the forms' parts of the OpenAPI document."""
+        return (form.schema() for form in (*self.rows, *chain.from_iterable(self.paths.values())))
+
+    @property
+    def route_types(self) -> Mapping[str, RouteTypes]:
+        """What the forms' own routes take and give, by method and path."""
+        posts = {f"POST {path}": rows[0].types for path, rows in self.paths.items()}
+        return {**posts, **{f"GET {path}": LIST for path in self.lists}}
+
+
+#: What a list of models is.
+LIST = RouteTypes((), ROUTES["GET /models"].gives)
+#: Paths of the box that no form may have: those of the control plane, and what begins like a route of models.
+TAKEN = frozenset({"/invocations", "/invocations-bidirectional-stream", *(path.rule for path in PATHS)})
+TAKEN_BELOW = ("/models/", "/endpoints/", "/v2/models", "/v2/health", "/v2/repository", "/page/", "/samples/")
+
+
+def check_path(path: str, form: Form) -> None:
+    """Refuse a path that is not plain, or that the box has itself. Raises :class:`~sm.errors.StartError`."""
+    kind = type(form)
+    if not path.startswith("/") or "<" in path or path in TAKEN or path.startswith(TAKEN_BELOW):
+        raise StartError(
+            f"The form {kind.__module__}.{kind.__qualname__} has the path {path!r}, which is the box's own, "
+            "or is not plain: choose another."
+        )
