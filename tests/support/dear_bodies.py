@@ -36,8 +36,6 @@ from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
 from sm.router import form_routes, invocation_routes
 from sm.router.classify import Classifier
-from sm.router.forms.search import EmbeddingsForm
-from sm.router.forms.search_rows import FORMS as SEARCH
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.pipeline import Pipeline
@@ -51,6 +49,8 @@ from tests.support.memory import peak_of_process
 from tests.support.onnx_graphs import write_graph
 from tests.support.rerankers import write_reranker
 from tests.support.task_models import load_task, load_translator, write_text_model, write_translator
+from trireme_extensions.search.forms import FORMS as SEARCH
+from trireme_extensions.search.search import EmbeddingsForm
 
 MIB = 2**20
 #: One unit of a body, and what is around as many of them as it has room for. ``%d`` is a number of its own.

@@ -433,6 +433,13 @@ class TextClassification(TextTask, Classifier):
     payload = ClassifiedText
     result = Classes()
 
+    @property
+    def ranks(self) -> bool:
+        """True if it is served at ``/v1/rerank`` too: one label, and results that are the task's own."""
+        own, task = type(self), TextClassification
+        is_task = own.inference is task.inference and own.postprocess is task.postprocess
+        return is_task and len(self.labels) == 1
+
     def text_of(self, payload: Any) -> str | tuple[str, str]:
         text, pair = payload.text, payload.text_pair
         return text if pair is None else (text, pair)

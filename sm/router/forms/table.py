@@ -53,9 +53,7 @@ class Forms:
     @classmethod
     def load(cls) -> Forms:
         """Return the table of the core's rows and those of the installed extensions."""
-        from sm.router.forms import search_rows, tables  # until they are extensions
-
-        return cls.of((*tables.FORMS, *search_rows.FORMS, *chain.from_iterable(entry_points.load(GROUP))))
+        return cls.of(chain.from_iterable(entry_points.load(GROUP)))
 
     def schemas(self) -> Iterator[Mapping[str, Any]]:
         """Yield the forms' parts of the OpenAPI document."""

@@ -18,10 +18,10 @@ import pytest
 
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
-from sm.router.forms.hugging_face import ALL, FORMS_OF_TASKS, OTHER, form_of
 from sm.router.request_types import DispatchRequest, TritonRequest
 from tests.support.task_models import load_task, write_sound_model, write_text_model
 from tests.unit.client.pipelines import ANSWERS_FILE, GENERATED, ask, ask_body, encoded, load, parse
+from trireme_extensions.tasks.forms.hugging_face import ALL, FORMS_OF_TASKS, OTHER, form_of
 
 ANSWERS = json.loads(ANSWERS_FILE.read_text())
 #: In the long text beside it many answers have equal scores.

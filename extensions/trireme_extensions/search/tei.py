@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from sm.client.embeddings import shorten
-from sm.client.tasks.task_file import unit_vector
-from sm.router.forms.search import (
+from trireme_extensions.search.search import (
     EmbeddingsForm,
     RankingForm,
     SearchRequest,
@@ -73,7 +72,8 @@ class TeiEmbeddings(TeiForm, EmbeddingsForm):
         vector = np.array(result["embedding"], np.float32)
         if self.dimensions:
             vector = shorten(vector, self.dimensions)
-        return unit_vector(vector) if self.normalize else vector
+        # A vector of zeros stays that.
+        return vector / max(np.linalg.norm(vector), np.float32(1e-12)) if self.normalize else vector
 
     def end(self, tokens: int) -> bytes:  # noqa: ARG002  # its answer does not say
         return b"]"

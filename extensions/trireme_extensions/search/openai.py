@@ -12,7 +12,7 @@ from pydantic import Field
 from sm.client.embeddings import shorten
 from sm.client.results import dumps
 from sm.models.table import Models
-from sm.router.forms.search import EmbeddingsForm, SearchForm, clients_for
+from trireme_extensions.search.search import EmbeddingsForm, SearchForm, clients_for
 
 
 class EmbeddingsRequest(EmbeddingsForm):

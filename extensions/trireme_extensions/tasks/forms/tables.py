@@ -17,9 +17,9 @@ from sm.errors import WrongPayload
 from sm.http.messages import JSON
 from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
 from sm.router.forms.form import Form, Reading
-from sm.router.forms.hugging_face import HuggingFace, Tabular, form_of, read_names
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call, DispatchRequest
+from trireme_extensions.tasks.forms.hugging_face import HuggingFace, Tabular, form_of, read_names
 
 #: The members that hold the rows.
 SOURCES = ("instances", "dataframe_split", "dataframe_records", "inputs")

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from sm.router.forms.cohere import DocumentsForm
-from sm.router.forms.search import relevance
+from trireme_extensions.search.cohere import DocumentsForm
+from trireme_extensions.search.search import relevance
 
 
 class InfinityRerank(DocumentsForm):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sm.router.forms.cohere import CohereRerank, RerankRequest, VllmRerank, VoyageRerank
-from sm.router.forms.infinity import InfinityRerank
-from sm.router.forms.openai import EmbeddingsRequest, OpenAIEmbeddings
-from sm.router.forms.search import SearchForm
-from sm.router.forms.tei import TeiEmbeddings, TeiRerank
+from trireme_extensions.search.cohere import CohereRerank, RerankRequest, VllmRerank, VoyageRerank
+from trireme_extensions.search.infinity import InfinityRerank
+from trireme_extensions.search.openai import EmbeddingsRequest, OpenAIEmbeddings
+from trireme_extensions.search.search import SearchForm
+from trireme_extensions.search.tei import TeiEmbeddings, TeiRerank
 
 #: Of a path, whose requests are TEI's or vLLM's.
 OF_SERVERS = ("TeiError", "OpenAIError")

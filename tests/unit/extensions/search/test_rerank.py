@@ -22,13 +22,13 @@ from sm.models.table import Models
 from sm.router.answers import dumps
 from sm.router.classify import Classifier
 from sm.router.dispatch import run_record
-from sm.router.forms.cohere import RerankRequest
 from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model
+from trireme_extensions.search.cohere import RerankRequest
 
-ANSWERS = json.loads((Path(__file__).parents[1] / "client" / "rerank_answers.json").read_text())
+ANSWERS = json.loads((Path(__file__).parents[2] / "client" / "rerank_answers.json").read_text())
 BODY = {"model": "ranker", "query": QUERY, "documents": ["ada"]}
 #: Older releases of sentence-transformers say in config.json what the scores go through.
 OLDER = (

@@ -26,7 +26,6 @@ from sm.errors import BadInput, FieldPath, ModelFailed, Overloaded, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.models.table import Models
 from sm.router.forms.form import Form, Reading
-from sm.router.forms.hugging_face import TextClassification, form_of
 from sm.router.request_types import Call, DispatchRequest
 
 #: Bytes of memory for a document's place in an answer.
@@ -283,9 +282,8 @@ class RankingForm(SearchRequest):
     query: str = Field(min_length=1)
 
     @staticmethod
-    def is_served_by(client: Any) -> bool:
-        is_classifier = client is not None and isinstance(form_of(client), TextClassification)
-        return is_classifier and len(client.labels) == 1
+    def is_served_by(client: Client | None) -> bool:
+        return getattr(client, "ranks", False)
 
     def records(self) -> Sequence[Any]:
         texts: list[str] = getattr(self, self.member)

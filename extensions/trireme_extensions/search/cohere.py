@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from sm.errors import WrongPayload
-from sm.router.forms.search import Document, RankingForm
+from trireme_extensions.search.search import Document, RankingForm
 
 
 class DocumentsForm(RankingForm):
