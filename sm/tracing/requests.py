@@ -158,16 +158,14 @@ class TracedRequests:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] in self._untraced:
             return self._application(environ, start_response)
-        parent = self._tracer.sampled(environ)
-        if parent is None:
-            return self._application(environ, start_response)
         now = time.time_ns()
         arrived = arrival(environ, now) if self._fronted else now
-        tracer = self._tracer.spans
-        root = tracer.start_span(
-            "request", parent, SpanKind.SERVER, describe(environ, self._fronted), start_time=arrived
-        )
-        context = trace.set_span_in_context(root, parent)
+        started = self._tracer.start(environ, arrived)
+        if started is None:
+            return self._application(environ, start_response)
+        tracer, (root, caller) = self._tracer.spans, started
+        root.set_attributes(describe(environ, self._fronted))
+        context = trace.set_span_in_context(root, caller)
         if arrived < now:
             tracer.start_span("queue", context, start_time=arrived).end(now)
         request = RequestTrace(tracer, root, context)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import get_current_span
+from opentelemetry.trace import SpanContext, get_current_span
 
 from sm.tracing import exporter
-from sm.tracing.exporter import Sampling, Tracer, WatchedExporter
+from sm.tracing.exporter import Tracer, WatchedExporter
 from tests.support.boxes import wait_until
 
 PARENTS = [f"00-{'ab' * 16}-{'cd' * 8}-0{flag}" for flag in (1, 0)]
@@ -21,15 +21,19 @@ RECORDED_PARENT = PARENTS[0]
 
 
 @pytest.fixture
-def sampling(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Sampling:
+def tracer(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Tracer]:
     environment = {"OTEL_TRACES_SAMPLER": request.param, "OTEL_TRACES_SAMPLER_ARG": "0"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    return Sampling(environment)
+    monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)  # it can be set only once
+    monkeypatch.setattr(exporter, "OTLPSpanExporter", lambda: Collector())
+    tracer = Tracer(environment, "a worker")
+    yield tracer
+    tracer.close()
 
 
 @pytest.mark.parametrize(
-    ("sampling", "without_parent", "recorded_parent", "unrecorded_parent"),
+    ("tracer", "without_parent", "recorded_parent", "unrecorded_parent"),
     [
         ("always_on", True, True, True),
         ("always_off", False, False, False),
@@ -38,35 +42,40 @@ def sampling(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
         ("parentbased_always_off", False, True, False),
         ("parentbased_traceidratio", False, True, False),
     ],
-    indirect=["sampling"],
+    indirect=["tracer"],
 )
 def test_the_sampler_follows_the_specification(
-    sampling: Sampling, without_parent: bool, recorded_parent: bool, unrecorded_parent: bool
+    tracer: Tracer, without_parent: bool, recorded_parent: bool, unrecorded_parent: bool
 ) -> None:
     headers: list[dict[str, str]] = [{}, *({"HTTP_TRACEPARENT": each} for each in PARENTS)]
-    found = [sampling.sampled(each) is not None for each in headers]
+    found = [tracer.start(each, 1) is not None for each in headers]
     assert found == [without_parent, recorded_parent, unrecorded_parent]
 
 
-@pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
+def started(tracer: Tracer, headers: dict[str, str]) -> tuple[SpanContext, SpanContext]:
+    """Begin a request's span; return what identifies it, and its caller's."""
+    begun = tracer.start(headers, 1)
+    assert begun is not None
+    return begun[0].get_span_context(), get_current_span(begun[1]).get_span_context()
+
+
+@pytest.mark.parametrize("tracer", ["always_on"], indirect=True)
 @pytest.mark.parametrize(
     "parent",
     ["", "00", f"00-{'0' * 32}-{'cd' * 8}-01", f"ff{RECORDED_PARENT[2:]}", f"{RECORDED_PARENT}-x"],
 )
-def test_a_malformed_parent_starts_a_new_trace(sampling: Sampling, parent: str) -> None:
-    context = sampling.sampled({"HTTP_TRACEPARENT": parent})
-    assert context is not None
-    assert not get_current_span(context).get_span_context().is_valid
-    assert sampling.ids.generate_trace_id() not in (0, int("ab" * 16, 16))
+def test_a_malformed_parent_starts_a_new_trace(tracer: Tracer, parent: str) -> None:
+    span, caller = started(tracer, {"HTTP_TRACEPARENT": parent})
+    assert not caller.is_valid
+    assert span.trace_id not in (0, int("ab" * 16, 16))
 
 
-@pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
-def test_a_long_tracestate_is_dropped_but_the_trace_continues(sampling: Sampling) -> None:
+@pytest.mark.parametrize("tracer", ["always_on"], indirect=True)
+def test_a_long_tracestate_is_dropped_but_the_trace_continues(tracer: Tracer) -> None:
     headers = {"HTTP_TRACEPARENT": RECORDED_PARENT, "HTTP_TRACESTATE": ",".join(["a=b"] * 200)}
-    context = sampling.sampled(headers)
-    assert context is not None
-    parent = get_current_span(context).get_span_context()
-    assert (parent.trace_id, len(parent.trace_state)) == (int("ab" * 16, 16), 0)
+    span, caller = started(tracer, headers)
+    assert span.trace_id == caller.trace_id == int("ab" * 16, 16)
+    assert len(caller.trace_state) == 0
 
 
 class Collector(SpanExporter):
@@ -118,7 +127,7 @@ def test_a_collector_that_stalls_delays_neither_requests_nor_the_end(monkeypatch
         monkeypatch.setenv(f"OTEL_BSP_{name}", value)
     tracer = Tracer({}, "a worker")
     for _ in range(100):
-        tracer.spans.start_span("request", tracer.sampled({})).end()
+        tracer.spans.start_span("request").end()
     wait_until(lambda: collector.calls)
     assert not collector.is_given_up.is_set()
     end = threading.Thread(target=tracer.close)
