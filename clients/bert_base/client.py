@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer
 
-from sm.client.tasks import FillMask
+from sm.client.fill_mask import MaskClient
 
 from .tokenizing import load_tokenizer
 
 
-class BertBase(FillMask):
+class BertBase(MaskClient):
     """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability.
 
     Serves any model that takes ``input_ids`` and has one output with a score for each word.
     """
 
     model = "bert_base"
-
-    options_file = "preprocess.json"
 
     def load_tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.home, self.output.shape[-1] if self.gives_logits else -1)

@@ -23,8 +23,7 @@ from sm.client import (
     find_output,
     label_file,
 )
-from sm.client.tasks import ImageClassification
-from sm.client.tasks.task_file import read_lines
+from sm.client.described import PictureClient, read_lines
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class ClassifiedPicture(ImagePayload):
     parameters: Options = Field(default_factory=Options)
 
 
-class Resnet(ImageClassification):
+class Resnet(PictureClient):
     """Rows ``score:index:index:label``, best first, as the reference system prints them.
 
     The score is the logit (11.25), not a probability, because the reference prints logits. A caller who

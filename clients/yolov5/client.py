@@ -8,20 +8,24 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sm.client import Boxes, ImagePayload, Picture, TensorMetadata, Tensors, UnsuitableModel
+from sm.client.described import read_lines
+from sm.client.detection import (
+    BOX_NUMBERS,
+    ROW_OUTPUTS,
+    Detector,
+    Objects,
+    Placement,
+    detect_objects,
+    read_objects,
+)
 from sm.client.images import Label, draw
-from sm.client.tasks import ObjectDetection
-from sm.client.tasks.detection import BOX_NUMBERS, Head, Objects, Placement, read_objects
-from sm.client.tasks.task_file import read_lines
+from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 
 #: The output with suppressed boxes, and the inputs that say how: ``sm build-model --nms`` makes them.
 OBJECTS, THRESHOLDS = "objects", {"confidence", "iou"}
-
-
-class Rows(Head):
-    """The rows are those of YOLOv5."""
-
-    head: Literal["auto", "v5", "v8", "nms"] = "v5"
+#: Numbers of a row before those of its classes: the box, and the objectness.
+FIRST_CLASS = BOX_NUMBERS + 1
 
 
 class Thresholds(BaseModel):
@@ -53,7 +57,7 @@ class DetectionPayload(ImagePayload):
     parameters: Options = Field(default_factory=Options)
 
 
-class Yolov5(ObjectDetection):
+class Yolov5(Detector):
     """COCO's 80 kinds of objects in a picture, best first.
 
     ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``; note the order of the
@@ -68,7 +72,6 @@ class Yolov5(ObjectDetection):
 
     model = "yolov5"
     aliases = ("yolov5s",)
-    options = Rows
     payload = DetectionPayload
     result = Boxes(parameters={"format": "detections"})
     samples = ("collage.jpg", "chelsea.jpg")
@@ -89,16 +92,26 @@ class Yolov5(ObjectDetection):
                 raise StartError(f"{path}, the thresholds in the plan, cannot be read: {error}") from None
 
     def find_output(self) -> TensorMetadata:
-        output = super().find_output()
-        if output.name != OBJECTS and 0 <= output.shape[1] <= BOX_NUMBERS + 1:
+        output = find_output(self.metadata, 2, ROW_OUTPUTS)
+        extra, file = self.masks(output.name), label_file(self.home, output.name)
+        count = len(read_lines(file)) if file else 0
+        #: True for [n, numbers of a row], False for the other way round.
+        self.has_rows = has_rows(output.shape, count + FIRST_CLASS + extra if count else 0)
+        #: Numbers of a row that are read; None: all.
+        self.numbers = max(output.shape[1 if self.has_rows else 0] - extra, 0) or None
+        self.labels = self.read_labels(output, max((self.numbers or 0) - FIRST_CLASS, -1))
+        if output.name != OBJECTS and 0 <= output.shape[1] <= FIRST_CLASS:
             raise UnsuitableModel(
                 f"{self.model!r} gives {output.name} {list(output.shape)}: rows of at least "
-                f"{BOX_NUMBERS + 2} numbers are expected."
+                f"{FIRST_CLASS + 1} numbers are expected."
             )
         return output
 
     def read_labels(self, output: TensorMetadata, classes: int) -> tuple[str, ...]:
-        """Read ``labels.txt`` beside the model; without one, use COCO's if the model has as many classes."""
+        """Read the names of the classes; ``classes``: how many there are, -1 if that is unknown.
+
+        They are in ``labels.txt`` beside the model; without one, COCO's count if the model has as many.
+        """
         own = self.home / "labels.txt"
         labels = read_lines(own if own.is_file() else self.folder / "coco.txt")
         fits = own.is_file() or output.name == OBJECTS or classes in (-1, len(labels))
@@ -134,7 +147,10 @@ class Yolov5(ObjectDetection):
         """Return what the graph suppressed, or suppress the rows."""
         if OBJECTS in outputs:
             return read_objects(outputs[OBJECTS], payload.parameters.confidence)
-        return super().find_objects(outputs, payload)
+        rows = outputs[self.output.name]
+        rows = rows.reshape(rows.shape[-2:])
+        rows = (rows if self.has_rows else rows.T)[:, : self.numbers]
+        return detect_objects(rows, payload.parameters.confidence, payload.parameters.iou)
 
     def to_rows(self, objects: Objects, placement: Placement) -> list[list[float]]:
         """Return every digit, and boxes that reach beyond the input, as the reference system does."""
@@ -155,3 +171,16 @@ class Yolov5(ObjectDetection):
             for detection in self.to_detections(objects, placement)
         ]
         return Picture(draw(payload.pixels, reversed(labels)))  # the best object is drawn last, on top
+
+
+def has_rows(shape: tuple[int, ...], numbers: int) -> bool:
+    """Return which dimension of an output is that of the boxes: True for the first.
+
+    Args:
+        shape: Of one record; -1: any size.
+        numbers: Of a row, as the labels say; 0: unknown.
+    """
+    first, last = shape
+    if numbers in (first, last):
+        return numbers == last
+    return not last > first >= 0

@@ -5,216 +5,40 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
-from sm.client import ImageInput, shrink
 from sm.client.base import Array, TensorMetadata, Tensors
-from sm.client.payloads import ImagePayload, Parameters, read_description
+from sm.client.described import read_labels, read_lines
+from sm.client.detection import (
+    BOX_NUMBERS,
+    MAX_OBJECTS,
+    ROW_OUTPUTS,
+    Detector,
+    Objects,
+    Placement,
+    detect_objects,
+    read_objects,
+    select_candidates,
+    to_corners,
+)
+from sm.client.payloads import ImagePayload, Parameters
 from sm.client.picture_steps import read_for
 from sm.client.results import Boxes
-from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels, read_lines
+from sm.client.tasks.task_file import Task, TaskFile, probabilities
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import ClientFailed, StartError
 
 log = logging.getLogger(__name__)
 
-Pixels = NDArray[np.uint8]
-Side = Annotated[int, Field(gt=0, le=8192)]
-
-#: Pixels of a side if neither ``preprocess.json`` nor the model sets it.
-DEFAULT_SIDE = 640
-#: The grey of the bars without ``preprocess.json``: the reference's. Ultralytics uses 114.
-DEFAULT_FILL = 128
-
-
-@dataclass(frozen=True)
-class Placement:
-    """The position and size of a picture in the model's input, in pixels."""
-
-    left: int
-    top: int
-    width: int
-    height: int
-    #: Width and height of the picture that was sent.
-    picture_size: tuple[int, int]
-
-    def to_picture(
-        self, boxes: NDArray[np.floating[Any]], is_clipped: bool = True
-    ) -> NDArray[np.floating[Any]]:
-        """Map boxes [n, 4] (x1, y1, x2, y2) from the input's pixels to the picture's, clipped to it."""
-        size = np.array(self.picture_size * 2)
-        # One ratio for each axis: rounding to whole pixels may stretch a narrow picture.
-        ratio = size / np.array((self.width, self.height) * 2)
-        mapped: NDArray[np.floating[Any]] = (boxes - np.array((self.left, self.top) * 2)) * ratio
-        return np.clip(mapped, 0, size) if is_clipped else mapped
-
-
-class Letterbox(BaseModel):
-    """How a model wants its input, as ``preprocess.json`` in its folder says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    #: Pixels of each side; height and width if the input is not square.
-    size: Side | tuple[Side, Side]
-    #: The grey of the bars, 0 to 255.
-    fill: int = Field(ge=0, le=255)
-    channels: Literal["RGB", "BGR"]
-    #: Multiplies the value of each pixel.
-    scale: float = Field(gt=0, allow_inf_nan=False)
-
-    @classmethod
-    def of(cls, image: ImageInput, path: Path) -> Letterbox:
-        """Read ``path``; without that file, letterbox as the reference system does.
-
-        Raises :class:`~sm.errors.StartError` if the file is wrong or has another size than the model.
-        """
-        if not path.is_file():
-            size = image.size(DEFAULT_SIDE)
-            log.info(
-                "%s is missing: pictures are letterboxed to %d by %d, RGB, divided by 255", path, *size[::-1]
-            )
-            return cls(size=size, fill=DEFAULT_FILL, channels="RGB", scale=1 / 255)
-        letterbox = read_description(cls, path)
-        if (image.height, image.width) not in {
-            (height, width) for height in (-1, letterbox.height) for width in (-1, letterbox.width)
-        }:
-            raise StartError(
-                f"{path} has the size {letterbox.height} by {letterbox.width}, but the model's input "
-                f"{image.name!r} is {image.height} by {image.width}"
-            )
-        return letterbox
-
-    @property
-    def height(self) -> int:
-        return self.size if isinstance(self.size, int) else self.size[0]
-
-    @property
-    def width(self) -> int:
-        return self.size if isinstance(self.size, int) else self.size[1]
-
-    def fit(self, width: int, height: int) -> Placement:
-        """Place a picture in the middle, as large as fits, with its aspect ratio."""
-        ratio = min(self.width / width, self.height / height)
-        inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
-        left, top = (self.width - inner_width) // 2, (self.height - inner_height) // 2
-        return Placement(left, top, inner_width, inner_height, (width, height))
-
-    def tensor(self, pixels: Pixels, placement: Placement | None = None) -> NDArray[np.float32]:
-        """Turn RGB uint8 [height, width, 3] into float32 [3, height, width], letterboxed and scaled.
-
-        Args:
-            pixels: The picture; it may have been decoded at a smaller size than it was sent.
-            placement: Of the picture as it was sent; None: it was decoded at its own size.
-        """
-        # Split the bytes into planes, then widen and scale in one pass: twice as fast as multiplying the
-        # interleaved picture, ten times as fast as transpose, cast, divide.
-        return np.multiply(self.unscaled(pixels, placement), np.float32(self.scale), dtype=np.float32)
-
-    def unscaled(self, pixels: Pixels, placement: Placement | None = None) -> Pixels:
-        """Return the same in uint8 and not scaled, for a model that scales in its graph."""
-        placement = placement or self.fit(pixels.shape[1], pixels.shape[0])
-        right, bottom = placement.left + placement.width, placement.top + placement.height
-        tensor = np.empty((3, self.height, self.width), np.uint8)
-        tensor[:, : placement.top], tensor[:, bottom:] = self.fill, self.fill
-        tensor[:, :, : placement.left], tensor[:, :, right:] = self.fill, self.fill
-        inner = tensor[:, placement.top : bottom, placement.left : right]
-        cv2.split(_resize(pixels, placement), list(inner if self.channels == "RGB" else inner[::-1]))
-        return tensor
-
-
-def _resize(pixels: Pixels, placement: Placement) -> Pixels:
-    """Resize bilinearly, as Ultralytics does; average below half the size, where bilinear skips pixels."""
-    if pixels.shape[1] >= 2 * placement.width and pixels.shape[0] >= 2 * placement.height:
-        return shrink(pixels, placement.width, placement.height)
-    size = placement.width, placement.height
-    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8)
-
-
-#: Candidates that are compared, the best by score. At a usual threshold a picture has some hundreds, and only
-#: the worst of more are lost.
-MAX_CANDIDATES = 2048
-#: The most objects of an answer, as in the reference system.
-MAX_OBJECTS = 1000
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Objects:
-    """Detected objects: ``boxes`` [n, 4] (x1, y1, x2, y2), ``scores`` [n], ``classes`` [n]."""
-
-    boxes: Floats
-    scores: Floats
-    classes: Integers
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    def __getitem__(self, which: Integers | NDArray[np.bool_]) -> Objects:
-        return Objects(self.boxes[which], self.scores[which], self.classes[which])
-
-
-def detect_objects(rows: Floats, confidence: float, iou: float) -> Objects:
-    """Find the objects in rows [n, 5 + classes] (centre x, y, width, height, objectness, classes).
-
-    A row's score is its objectness times its best class. Of two boxes of one class that overlap by more
-    than ``iou`` the one with the better score stays. Equal scores keep the order of the rows.
-
-    Returns:
-        The objects, best first, at most :data:`MAX_OBJECTS`.
-    """
-    objects = select_candidates(rows, confidence)
-    objects = objects[np.argsort(-objects.scores, kind="stable")[:MAX_CANDIDATES]]
-    corners = objects.boxes.astype(np.float64)  # OpenCV tells classes apart by moving their boxes far away
-    corners[:, 2:] -= corners[:, :2]
-    # Every score is above the request's threshold already.
-    kinds = objects.classes.astype(np.int32)
-    stay = cv2.dnn.NMSBoxesBatched(corners, objects.scores, kinds, 0.0, iou)  # type: ignore[arg-type]
-    return objects[np.array(stay[:MAX_OBJECTS], np.intp)]
-
-
-def read_objects(rows: Floats, confidence: float, has_corners: bool = True) -> Objects:
-    """Read the rows [n, 6] (box, score, class) of a model that chooses its boxes itself.
-
-    A box is its corners (x1, y1, x2, y2), or its centre x and y, width and height.
-    """
-    rows = rows[rows[:, 4] > confidence]
-    boxes = rows[:, :4] if has_corners else to_corners(rows[:, :4])
-    return Objects(boxes, rows[:, 4], rows[:, 5].astype(np.intp))
-
-
-def to_corners(boxes: Floats) -> Floats:
-    """Turn centre x and y, width and height [n, 4] into corners (x1, y1, x2, y2)."""
-    centre, half = boxes[:, :2], boxes[:, 2:4] / 2
-    return np.concatenate([centre - half, centre + half], axis=1)
-
-
-def select_candidates(rows: Floats, confidence: float) -> Objects:
-    """Select the rows with a score over ``confidence``, in their order."""
-    possible = np.flatnonzero(rows[:, 4] > confidence)  # a score is at most the objectness
-    if len(possible) < len(rows):
-        rows = rows[possible]
-    classes = rows[:, 5:].argmax(axis=1)
-    scores = rows[:, 4] * np.take_along_axis(rows, classes[:, None] + 5, axis=1)[:, 0]
-    selected = scores > confidence
-    return Objects(to_corners(rows[selected, :4]), scores[selected], classes[selected])
-
-
-#: Ultralytics' names for the output of rows.
-ROW_OUTPUTS = ("output0", "output")
 #: The outputs of DETR and its relatives: scores, and boxes as shares of the picture's sides.
 DETR_OUTPUTS = ("logits", "pred_boxes")
 #: DETR's input that says which pixels are not padding, and its types.
 MASK_INPUT = "pixel_mask"
 MASK_TYPES: dict[str, type[np.generic]] = {"BOOL": np.bool_, "FP32": np.float32, "INT32": np.int32}
-#: Numbers of a row before its classes: centre x and y, width, height.
-BOX_NUMBERS = 4
 #: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
 OBJECT_NUMBERS = 6
 #: By how much a score may be above 1: a sigmoid in half precision may round.
@@ -383,7 +207,7 @@ class DetectedImage(ImagePayload):
     parameters: Thresholds = Field(default_factory=Thresholds)
 
 
-class ObjectDetection(Task):
+class ObjectDetection(Detector, Task):
     """``[{"label", "class_id", "score", "box": {"x1", "y1", "x2", "y2"}}]``, best first.
 
     A box is in the pixels of the caller's picture.
@@ -396,17 +220,13 @@ class ObjectDetection(Task):
     payload: ClassVar[type[ImagePayload]] = DetectedImage
     result = Boxes()
 
-    def setup(self) -> None:
-        super().setup()
-        self.image, description = find_image(self.metadata), self.home / "preprocess.json"
-        if self.head == "detr":
-            self.preprocessing = read_for(self.image, description, self.model)
-            if not self.preprocessing.keeps_whole:
-                raise StartError(f"{description} crops; the boxes are of the whole picture.")
+    def read_letterbox(self, description: Path) -> None:
+        if self.head != "detr":
+            super().read_letterbox(description)
             return
-        if self.image.layout != "CHW":
-            raise UnsuitableModel(f"{self.model!r} takes {self.image.name} with its channels last.")
-        self.letterbox = Letterbox.of(self.image, description)
+        self.preprocessing = read_for(self.image, description, self.model)
+        if not self.preprocessing.keeps_whole:
+            raise StartError(f"{description} crops; the boxes are of the whole picture.")
 
     def find_output(self) -> TensorMetadata:
         #: One of those of :class:`Head`, or ``detr``.
@@ -437,12 +257,6 @@ class ObjectDetection(Task):
         self.labels = self.read_labels(rows, classes)
         return rows
 
-    def masks(self, rows: str) -> int:
-        """Return how many numbers of a row choose a mask: as many as the model gives masks to mix."""
-        outputs = self.metadata.outputs
-        rank = len(outputs[rows].shape) + 1  # both have the batch in their shape, or neither has
-        return max((each.shape[-3] for each in outputs.values() if len(each.shape) == rank), default=0)
-
     def read_labels(self, output: TensorMetadata, classes: int) -> tuple[str, ...]:
         """Read the names of the classes; ``classes``: how many there are, -1 if that is unknown."""
         return read_labels(self.home, output.name, classes)
@@ -458,11 +272,7 @@ class ObjectDetection(Task):
                 sides = sides or tensors[self.image.name].shape[:2]
                 tensors[MASK_INPUT] = np.ones(sides, MASK_TYPES.get(mask.datatype, np.int64))
             return tensors
-        placement = self.place(payload)
-        pixels = payload.pixels_at_least(placement.width, placement.height)
-        is_bytes = self.image.datatype == "UINT8"
-        fit = self.letterbox.unscaled if is_bytes else self.letterbox.tensor
-        return {self.image.name: fit(pixels, placement)}
+        return super().preprocess(payload)
 
     def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return DETR_OUTPUTS if self.head == "detr" else (self.output.name,)
@@ -471,7 +281,7 @@ class ObjectDetection(Task):
         if self.head == "detr":
             whole = Placement(0, 0, 1, 1, payload.size)
             objects = read_detr(outputs["logits"], outputs["pred_boxes"], len(self.labels))
-            return self.to_detections(objects[objects.scores > payload.parameters.confidence], whole)
+            return self.to_detections(objects[objects.scores > payload.parameters.confidence], whole, False)
         objects = self.find_objects(outputs, payload)
         self.check(objects)
         return self.to_detections(objects, self.place(payload))
@@ -480,7 +290,7 @@ class ObjectDetection(Task):
         """Return where the picture is in the model's input: letterboxed, or stretched as RT-DETR takes it."""
         if self.layout.columns.has_shares:
             return Placement(0, 0, self.letterbox.width, self.letterbox.height, payload.size)
-        return self.letterbox.fit(*payload.size)
+        return super().place(payload)
 
     def check(self, objects: Objects) -> None:
         """Raise :class:`ClientFailed` for what is no score, or no box in pixels: of another head's rows."""
@@ -513,26 +323,6 @@ class ObjectDetection(Task):
             objects = select_candidates(rows, options.confidence)
             return objects[np.argsort(-objects.scores, kind="stable")[:MAX_OBJECTS]]
         return detect_objects(rows, options.confidence, options.iou)
-
-    def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
-        """Return the objects with their names and their boxes in the picture's pixels."""
-        # Ultralytics clips, the image processors of transformers do not.
-        boxes = placement.to_picture(objects.boxes, self.head != "detr").round(2).tolist()
-        return [
-            {
-                "label": self.label(class_id),
-                "class_id": class_id,
-                "score": round(score, 4),
-                "box": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
-            }
-            for class_id, score, box in zip(
-                objects.classes.tolist(), objects.scores.tolist(), boxes, strict=True
-            )
-        ]
-
-    def label(self, class_id: int) -> str:
-        """Return the name of the class, or its number if the model has too few labels."""
-        return self.labels[class_id] if class_id < len(self.labels) else str(class_id)
 
 
 def read_detr(logits: Array, boxes: Array, labels: int) -> Objects:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sm.client.base import TensorMetadata, Tensors
+from sm.client.described import Activation, ModelOptions, PictureClient
 from sm.client.payloads import ImagePayload
-from sm.client.picture_steps import read_for
 from sm.client.results import Classes, Masks, ResultKind
-from sm.client.tasks.task_file import Activation, Classifier, TaskFile, Top, unit_vector
-from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
+from sm.client.tasks.task_file import Classifier, TaskFile, Top, unit_vector
+from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_output
 from sm.errors import StartError
 
 
@@ -29,37 +29,16 @@ class ClassifiedImage(ImagePayload):
     parameters: Top = Field(default_factory=Top)
 
 
-class ImageClassification(Classifier):
+class ImageClassification(PictureClient, Classifier):
     """``[{"label", "score"}]``, the best first.
 
     Serves a model that takes one picture and has one output with a score for each class, whatever their
     names. ``preprocess.json`` says how a picture becomes its input.
     """
 
-    options: ClassVar[type[TaskFile]] = Classification
+    options: ClassVar[type[ModelOptions] | None] = Classification
     payload: ClassVar[type[ImagePayload]] = ClassifiedImage
     result: ClassVar[ResultKind | None] = Classes()
-
-    def setup(self) -> None:
-        super().setup()
-        image = find_image(self.metadata)
-        self.input, preprocessing = image.name, self.read_preprocessing(image)
-        self.decode_size = preprocessing.decode_size
-        # A model that takes bytes scales and normalises them in its own graph.
-        self.to_tensor = preprocessing.unscaled if image.datatype == "UINT8" else preprocessing
-
-    def read_preprocessing(self, image: ImageInput) -> Any:
-        """Read ``preprocess.json``.
-
-        Raises:
-            StartError: The file is missing or wrong, or has another size than the model's input.
-        """
-        return read_for(image, self.home / "preprocess.json", self.model)
-
-    def preprocess(self, payload: Any) -> Tensors:
-        """Turn the picture into the model's input, float32 or uint8, such as [3, 224, 224]."""
-        pixels = payload.pixels_at_least(*self.decode_size)
-        return {self.input: self.to_tensor(pixels, payload.header.upright_size)}
 
 
 class Normalised(TaskFile):

@@ -11,12 +11,12 @@ from pydantic import AliasChoices, Field, PrivateAttr
 from tokenizers import Encoding
 
 from sm.client.base import TensorMetadata, Tensors
+from sm.client.described import softmax
 from sm.client.payloads import Parameters, Payload
 from sm.client.results import Text
-from sm.client.tasks.task_file import softmax
-from sm.client.tasks.text import Ids
 from sm.client.tasks.windows import WindowedTask, slide
 from sm.client.tensor_roles import UnsuitableModel, find_output
+from sm.client.texts import Ids
 from sm.errors import WrongPayload
 
 OUTPUTS = ("start_logits", "end_logits")

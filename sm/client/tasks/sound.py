@@ -16,10 +16,11 @@ from pydantic import Field
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.decode_budget import DECODED
+from sm.client.described import Activation
 from sm.client.payloads import Base64Bytes, Payload
 from sm.client.results import Classes, Text
 from sm.client.tasks.cleanup import clean_up
-from sm.client.tasks.task_file import Activation, Classifier, Task, TaskFile, Top
+from sm.client.tasks.task_file import Classifier, Task, TaskFile, Top
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 from sm.errors import BadInput, StartError
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from sm.client.base import Array, TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import NPY_MAGIC, Payload, read_npy
 from sm.client.results import Table, TableRows
-from sm.client.tasks.task_file import TaskFile
+from sm.client.tasks.task_file import TASK_FILE, TaskFile
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import BadInput, WrongPayload
 from sm.http.messages import CSV, NPY
@@ -184,7 +184,7 @@ class Tabular(TensorClient):
     def setup(self) -> None:
         metadata = self.triton.metadata(self.model)
         self.columns: list[tuple[str, TensorMetadata]] = []
-        named = Columns.read(self.repository / self.model).columns
+        named = Columns.read(self.repository / self.model, TASK_FILE).columns
         #: True if the columns have names of their own; False if they are numbered here.
         self.are_named = bool(named) or len(metadata.inputs) > 1
         for tensor in metadata.inputs.values():

@@ -1,116 +1,53 @@
-"""The parts that all tasks share: ``task.json``, the output that they read, and the labels of its classes."""
+"""The parts that all tasks share: ``task.json``, and the scores of classes."""
 
 from __future__ import annotations
 
 import json
 import logging
-from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
-from typing_extensions import Self
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from sm.client import tasks
 from sm.client.base import TensorClient, TensorMetadata, Tensors
-from sm.client.payloads import Parameters, read_description
+from sm.client.described import Activation, DescribedClient, ModelOptions, read_labels, softmax
+from sm.client.described import read_lines as read_lines  # clients of people import it from here
+from sm.client.payloads import Parameters
 from sm.client.tasks.task_table import TASKS
-from sm.client.tensor_roles import find_output, label_file
+from sm.client.tensor_roles import find_output
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
 TASK_FILE = "task.json"
 #: How scores become probabilities; ``none``: the graph has done it, or they are a regression's.
 Function = Literal["softmax", "sigmoid", "none"]
-#: The activations that ``task.json`` may name. ``auto``: sigmoid for one class, else softmax, as
-#: transformers' pipelines do.
-Activation = Literal["auto", "softmax", "sigmoid", "none"]
 Choice = TypeVar("Choice")
 #: A choice whose name callers of transformers may write in capitals.
 LowerCase = Annotated[
     Choice, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 ]
-#: How far the sum of a softmax in bf16 may be from 1.
-SUM_TOLERANCE = 0.01
-#: Rows of an output that are looked at for it, and the least probability that has a logarithm.
-DOUBTED, SMALLEST = 4, 1e-38
 #: Labels of an answer at most; more than any classifier has.
 MAX_LABELS = 100_000
 
 
-class TaskFile(BaseModel):
+class TaskFile(ModelOptions):
     """The options of every task's file. A task adds its own in a subclass."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    task: str = ""
+class Task(DescribedClient):
+    """A client whose options are in ``task.json``."""
 
-    @classmethod
-    def read(cls, model: Path, name: str = TASK_FILE) -> Self:
-        """Read the file of this name in a model's folder; without one, return the defaults.
-
-        Raises:
-            StartError: A field is wrong; the sentence names it.
-        """
-        path = model / name
-        return read_description(cls, path) if path.is_file() else cls()
-
-
-class Task(TensorClient):
-    """A client that reads one output of its model, as the files in the model's folder say."""
-
-    options: ClassVar[type[TaskFile]] = TaskFile
-    #: The file with the options.
-    options_file: ClassVar[str] = TASK_FILE
-    has_warned = False
-
-    def setup(self) -> None:
-        self.home, self.metadata = self.repository / self.model, self.triton.metadata(self.model)
-        self.settings: Any = self.options.read(self.home, self.options_file)
-        self.labels: tuple[str, ...] = ()
-        self.output = self.find_output()
-
-    @abstractmethod
-    def find_output(self) -> TensorMetadata:
-        """Find the output that the task reads, and read its labels.
-
-        Raises:
-            UnsuitableModel: The model does not have it.
-        """
+    options: ClassVar[type[ModelOptions] | None] = TaskFile
+    options_file = TASK_FILE
 
     def find_classes(self, rank: int, axis: int = -1, names: tuple[str, ...] = ("logits",)) -> TensorMetadata:
         """Find the output with a score for each class along ``axis``, and read the classes' names."""
         output = find_output(self.metadata, rank, names)
         self.labels = read_labels(self.home, output.name, output.shape[axis])
         return output
-
-    def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002  # the same for all
-        return (self.output.name,)
-
-    def logits(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return scores for a softmax; their logarithms if the graph ends in one (``activation`` none)."""
-        if self.settings.activation != "none":
-            self.doubt(scores)
-            return scores
-        logarithms: NDArray[np.float64] = np.log(np.maximum(scores.astype(np.float64), SMALLEST))
-        return logarithms
-
-    def doubt(self, scores: NDArray[np.floating[Any]]) -> None:
-        """Warn once if scores look like probabilities already, so that another softmax would flatten them."""
-        is_chosen = self.has_warned or self.settings.activation != "auto"
-        # Some rows tell: a text has one for each token.
-        if not is_chosen and are_probabilities(scores.reshape(-1, scores.shape[-1])[:DOUBTED]):
-            self.has_warned = True
-            log.warning(
-                "%s: the output %s has probabilities already, and a softmax makes others of them; if the "
-                'graph ends in a softmax, set "activation": "none" in %s',
-                self.model,
-                self.output.name,
-                self.options_file,
-            )
 
 
 class Top(Parameters):
@@ -164,49 +101,6 @@ def task_class(file: Path) -> type[TensorClient]:
         raise StartError(f"task is {task!r}; there are: {', '.join(TASKS)}.")
     found: type[TensorClient] = getattr(tasks, TASKS[task][1])
     return found
-
-
-def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:
-    """Read one label a line from the model's folder; without a file, a class's label is its number.
-
-    Args:
-        model: The model's folder.
-        output: The output with the scores, whose ``label_filename`` counts first.
-        classes: How many classes the model scores; -1: unknown.
-
-    Raises:
-        StartError: The file cannot be read, or has another number of labels than the model has classes.
-    """
-    path = label_file(model, output)
-    if path is None:
-        return tuple(map(str, range(classes)))
-    labels = read_lines(path)
-    if classes not in (-1, len(labels)):
-        raise StartError(f"{path} has {len(labels)} labels for {classes} classes")
-    return labels
-
-
-def read_lines(path: Path) -> tuple[str, ...]:
-    """Read the lines of a file. Raises :class:`StartError`."""
-    try:
-        return tuple(path.read_text("utf-8-sig").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} cannot be read: {error}") from None
-
-
-def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return probabilities along the last axis, in float64."""
-    powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    probabilities: NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
-    return probabilities
-
-
-def are_probabilities(scores: NDArray[np.floating[Any]]) -> bool:
-    """True if the scores of several classes lie in 0..1 and have the sum 1, as a softmax makes them."""
-    if scores.shape[-1] < 2 or not scores.size:
-        return False
-    is_within = bool(scores.min() >= 0 and scores.max() <= 1)
-    return is_within and bool(np.allclose(scores.sum(axis=-1, dtype=np.float64), 1, atol=SUM_TOLERANCE))
 
 
 def probabilities(logits: NDArray[np.floating[Any]], activation: Activation) -> NDArray[np.floating[Any]]:

@@ -13,11 +13,13 @@ from pydantic import Field, PrivateAttr
 from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import TensorMetadata, Tensors
+from sm.client.described import softmax
 from sm.client.payloads import Parameters
 from sm.client.results import Table
-from sm.client.tasks.task_file import LowerCase, softmax
-from sm.client.tasks.text import Ids, TaskText
+from sm.client.tasks.task_file import LowerCase
+from sm.client.tasks.text import TaskText
 from sm.client.tasks.windows import WindowedTask, slide
+from sm.client.texts import Ids
 from sm.errors import WrongPayload
 
 Strategy = Literal["none", "simple", "first", "average", "max"]

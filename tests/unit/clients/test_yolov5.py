@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from clients.yolov5.client import DetectionPayload
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
+from sm.client.detection import Objects, detect_objects
 from sm.client.images import decode
 from sm.client.payloads import RequestContext
-from sm.client.tasks.detection import Objects, detect_objects
 from sm.errors import StartError
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg

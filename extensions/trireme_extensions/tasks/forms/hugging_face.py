@@ -19,6 +19,7 @@ import pybase64
 from sm.client import tasks
 from sm.client.base import Client
 from sm.client.embeddings import shorten
+from sm.client.fill_mask import MaskClient
 from sm.client.tasks.task_file import MAX_LABELS
 from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
@@ -318,6 +319,7 @@ def form_of(client: Client | None) -> HuggingFaceForm:
 @lru_cache(maxsize=256)
 def _form_of_class(kind: type[Client]) -> HuggingFaceForm:
     task_of_class = {(f"{tasks.__name__}.{module}", name): task for task, (module, name) in TASKS.items()}
+    task_of_class[MaskClient.__module__, MaskClient.__name__] = "fill-mask"  # without a task.json
     for base in kind.__mro__:
         if task := task_of_class.get((base.__module__, base.__name__)):
             is_own = any(

@@ -11,8 +11,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sm.client.detection import MAX_CANDIDATES, MAX_OBJECTS, Floats, Letterbox, detect_objects
 from sm.client.payloads import read_description
-from sm.client.tasks.detection import MAX_CANDIDATES, MAX_OBJECTS, Floats, Letterbox, detect_objects
 from sm.errors import StartError
 
 SIDES = st.integers(1, 127)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.client.tasks.fill_mask import choose_window, combine, fill, top_words
+from sm.client.fill_mask import choose_window, combine, fill, top_words
 
 
 @pytest.mark.parametrize(

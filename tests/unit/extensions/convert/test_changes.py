@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from sm import hardware
+from sm.client.detection import detect_objects, read_objects
 from sm.client.preprocessing import Preprocessing
-from sm.client.tasks.detection import detect_objects, read_objects
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems

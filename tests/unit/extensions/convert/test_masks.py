@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.client.tasks.fill_mask import top_words
+from sm.client.fill_mask import top_words
 from sm.errors import CommandError
 from tests.support.onnx_graphs import write_graph
 from trireme_extensions.convert import masks

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
-from sm.client.tasks.text import Padding
+from sm.client.texts import Padding
 from sm.errors import CommandError
 from sm.server.checkpoint.texts import TOKENIZER, configured_tokenizer, max_length
 
