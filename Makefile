@@ -105,8 +105,8 @@ image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	    --no-annotate --no-emit-package pip
 lock: .venv/.dev  ## update the locks, for every Python version and platform at once
-	$(COMPILE) pyproject.toml --output-file locks/requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
-	$(COMPILE) pyproject.toml --output-file locks/requirements.lock --constraint locks/requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound)
+	$(COMPILE) pyproject.toml --output-file locks/requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound tasks gateway bench dev)
+	$(COMPILE) pyproject.toml --output-file locks/requirements.lock --constraint locks/requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound tasks)
 	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> locks/requirements.lock
 	printf 'hatchling\neditables\nuv\n' | $(COMPILE) --output-file locks/requirements-build.lock --constraint locks/requirements-dev.lock -
 	cp locks/requirements-dev.lock docs/_site/requirements.lock

@@ -20,6 +20,7 @@ from sm.errors import CommandError
 
 #: The extra that installs a module which only some commands need.
 EXTRAS = {"boto3": "tools", "botocore": "tools", "matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
+EXTRAS |= {"transformers": "tasks"}
 
 #: The runtime's commands, in groups and in the order of the help.
 GROUPS = {

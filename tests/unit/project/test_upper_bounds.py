@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import tomllib
+
+from sm.cli import EXTRAS
 from sm.settings import HERE
 
 #: The requirements of the three packages and their extras; those of developers come after the first part.
@@ -36,3 +39,11 @@ def test_a_library_whose_submodules_are_imported_has_an_upper_bound() -> None:
     assert {"gunicorn", "tritonclient", "uvicorn", "werkzeug", "boto3"} <= used
     assert [f"{name}{bounds}" for name, bounds in REQUIREMENTS if name in used and "<" not in bounds] == []
     assert used & {name for name, _ in REQUIREMENTS} >= {"gunicorn", "boto3"}
+
+
+def test_transformers_is_no_part_of_the_core_and_is_installed_by_make_and_in_the_image() -> None:
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    assert not [each for each in project["dependencies"] if each.startswith("transformers")]
+    assert [each for each in project["optional-dependencies"]["tasks"] if each.startswith("transformers")]
+    assert EXTRAS["transformers"] == "tasks"
+    assert "\ntransformers==" in (HERE / "locks" / "requirements.lock").read_text()
