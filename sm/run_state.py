@@ -108,6 +108,8 @@ class Box:
         """True if nginx is in front of both planes."""
         return self.front == "nginx"
 
+    # docs/inside/run-folder.md has these files, with their writers and readers.
+    box_file, pid_file = InRun("box.json"), InRun("supervisor.pid")
     data_socket = InRun("data.sock")
     control_socket = InRun("control.sock")
     #: The socket at which nginx asks whether an API key is valid.
@@ -151,6 +153,14 @@ class Box:
     loads_folder = InRun("loads")
     #: Written by the supervisor: the models' living processes, and the loads that can never end.
     processes_file = InRun("model_processes.json")
+    #: Folders of one process's, or of what it starts.
+    nginx_folder, triton_folder, no_models_folder = InRun("nginx"), InRun("triton"), InRun("no-models")
+    #: The repository that Triton gets, the first versions of its models, and what came meanwhile.
+    overlay_folder, first_folder, archives_folder = InRun("repository"), InRun("first"), InRun("archives")
+    #: Notes of requests and calls that are sent once, and locks of those that are sent alone.
+    once_folder, alone_folder = InRun("once"), InRun("alone")
+    #: In place of folders that cannot be written.
+    sessions_folder, requirements_folder = InRun("sessions"), InRun("requirements")
     #: While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503.
     draining_file = InRun("draining")
 
@@ -175,8 +185,8 @@ class Box:
         self.loads_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
-        write_atomically(self.run / "supervisor.pid", str(os.getpid()))
-        write_atomically(self.run / "box.json", json.dumps(asdict(self), default=str))
+        write_atomically(self.pid_file, str(os.getpid()))
+        write_atomically(self.box_file, json.dumps(asdict(self), default=str))
 
 
 def running_boxes() -> dict[int, Path]:

@@ -164,7 +164,7 @@ def build_loader(
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
     loader = ModelLoader(
         LoadRecords(box.models_file),
-        Staging(box.served, box.run / "archives"),
+        Staging(box.served, box.archives_folder),
         model_control(box, LOAD_TIMEOUT_S),
         home=home,
         namespaced=not settings.disable_namespacing,

@@ -114,7 +114,7 @@ class Recorder:
 
         Returns the memory of each group of processes, and the bytes of shared memory.
         """
-        groups = find_groups(state, int((self._box.run / "supervisor.pid").read_text()))
+        groups = find_groups(state, int(self._box.pid_file.read_text()))
         models, is_complete = self._models.find()
         for row in models:
             row["used"] = row["used"] or self._answered.get(row["name"])

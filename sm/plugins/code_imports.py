@@ -160,11 +160,11 @@ def _home(module: object) -> Path | None:
 PIP_FILE = HERE / "pip.pyz"
 
 
-def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
+def install_or_check(code: Path, cache: Path, spare: Path, install: bool) -> None:
     """Make the packages of ``code/requirements.txt`` importable, in this process and its children.
 
     Without ``install``, missing packages are logged. With it they are installed below ``cache``, or below
-    ``run`` if ``cache`` is read-only.
+    ``spare`` if ``cache`` is read-only.
 
     Raises:
         StartError: A package cannot be installed.
@@ -173,7 +173,7 @@ def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
     if not file.is_file():
         return
     if install:
-        site.addsitedir(str(ensure_installed(file, cache, run)))
+        site.addsitedir(str(ensure_installed(file, cache, spare)))
         return
     missing_packages = sorted(find_missing(file.read_text("utf-8-sig", "replace")))
     if missing_packages:
@@ -195,14 +195,14 @@ def find_missing(text: str) -> Iterator[str]:
                 yield name[0]
 
 
-def ensure_installed(file: Path, cache: Path, run: Path) -> Path:
+def ensure_installed(file: Path, cache: Path, spare: Path) -> Path:
     """Return the folder with the packages of ``file``, after installing them if needed."""
     name = f"requirements/{requirements_digest(file)}"
     folder = cache / name
     if folder.is_dir():
         return folder
     if not _writable(folder.parent):
-        folder = run / name
+        folder = spare / folder.name
         folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.is_dir():
         _install(folder, file)

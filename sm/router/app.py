@@ -110,7 +110,7 @@ def pipeline_of(
         settings.longest_stream - settings.timeout,
         capture,
         readiness,
-        OnceNotes(box.run / "once"),
+        OnceNotes(box.once_folder),
     )
 
 
@@ -129,7 +129,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     if not settings.sessions:
         return None
     home = settings.sessions_path or SHARED_MEMORY / f"trireme-{box.id}-sessions"
-    sessions = Sessions((home, box.run / "sessions"), settings.sessions_expiration, settings.max_sessions)
+    sessions = Sessions((home, box.sessions_folder), settings.sessions_expiration, settings.max_sessions)
     sessions.start_sweeping()
     return sessions
 

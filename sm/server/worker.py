@@ -166,11 +166,9 @@ class DataPlane(Plane):
         """
         reserve(self.box.metrics_folder, self.settings.worker_count)
         if not self.box.multi_model:
-            code, requested = (
-                CodeFolder.of(self.settings, self.box.repository),
-                self.settings.install_requirements,
-            )
-            code_imports.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
+            code = CodeFolder.of(self.settings, self.box.repository).folder
+            spare, wanted = self.box.requirements_folder, self.settings.install_requirements
+            code_imports.install_or_check(code, self.settings.cache, spare, wanted)
         if self.box.generation_file:
             generation = SharedGeneration(self.box.generation_file)
             while generation.triton != SERVES:  # the supervisor bounds it

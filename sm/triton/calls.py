@@ -75,7 +75,7 @@ class Calls:
             guard,
             lambda model: models.of(model).has_state,
             waits,
-            box.run,
+            box.alone_folder,
             loaded,
             lambda model: id_types(models.of(model).stateful),
         )
@@ -217,7 +217,8 @@ class Calls:
         if suspect is None:
             yield lambda: True
             return
-        with (self._folder / f"alone-{slot(suspect)}").open("w") as file:
+        self._folder.mkdir(exist_ok=True)
+        with (self._folder / str(slot(suspect))).open("w") as file:
 
             def take() -> bool:
                 self._shared.reserve(suspect, RESERVATION_S)

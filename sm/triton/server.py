@@ -96,14 +96,14 @@ class Command:
 def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Command:
     """Build the command that starts this box's Triton.
 
-    For a Triton from the wheel it also creates links in ``box.run / "triton"``. A model that cannot load does
+    For a Triton from the wheel it also creates links in ``box.triton_folder``. A model that cannot load does
     not end Triton: :func:`failures` returns its name and the reason.
 
     Raises:
         StartError: A part of Triton is missing.
     """
     server = machine.find_server(settings)
-    backends, path_variables = _backends(server, box.run / "triton")
+    backends, path_variables = _backends(server, box.triton_folder)
     passed_on = {name.replace("_", "-"): value for name, value in read_all(PassedOn, environment).items()}
     arguments = (
         str(server),
@@ -131,7 +131,7 @@ def _repository(box: Box) -> Path:
     """Return the model repository; an empty one if it has no model: Triton would try to load ``code``."""
     if box.multi_model or models.names(box.repository):
         return box.served
-    empty = box.run / "no-models"
+    empty = box.no_models_folder
     empty.mkdir(exist_ok=True)
     return empty
 

@@ -83,7 +83,7 @@ class FoundModels:
         has_cache = settings.caches_responses
         for name, why in response_cache.refused(models.read(box.repository), has_cache).items():
             log.log("warning", f"{name} is served without the response cache that it asks for: {why}")
-        links = overlay.for_triton(box.repository, box.run / "repository", machine, has_cache)
+        links = overlay.for_triton(box.repository, box.overlay_folder, machine, has_cache)
         return replace(box, overlay=links)
 
 
@@ -188,7 +188,7 @@ def keep_first_versions(box: Box, source: str, log: Log) -> Box:
         name: (f"{shown(source)}/{name}", models.digest(box.repository, name))
         for name in models.names(box.repository)
     }
-    first = box.run / "first"
+    first = box.first_folder
     first.mkdir()
     for entry in filter(Path.is_dir, box.repository.iterdir()):
         if not models.is_own(entry.name):

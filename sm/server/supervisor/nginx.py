@@ -174,7 +174,7 @@ def find_nginx(settings: Settings) -> Path | None:
 
 def prepare_nginx(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
     """Write nginx's configuration into the run folder, test it with nginx, and return its command line."""
-    folder = box.run / "nginx"
+    folder = box.nginx_folder
     for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     file = folder / "nginx.conf"
@@ -203,7 +203,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         # A single process needs no shared count, which would stay wrong after a process was killed.
         "shared_count": "zone data_plane 64k;" if processes > 1 else "",
         "connections": limits.connections,
-        "run": box.run / "nginx",
+        "run": box.nginx_folder,
         "draining": box.draining_file,
         "inference_id": INFERENCE_ID,
         "trace_id": TRACE_ID,

@@ -10,6 +10,7 @@ from openapi_schema_validator import OAS31Validator
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.run_folder import unknown_files
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
@@ -19,6 +20,7 @@ def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
 
 def test_requests_are_in_the_data_as_openapi_describes(multi_model: MultiModelEndpoint) -> None:
     endpoint, box = multi_model, multi_model.box
+    assert unknown_files(box.run_folder()) == set()
     endpoint.load_successfully("counted", endpoint.platform.write_flat("counted", multiplying_model(2)))
     for _ in range(3):
         endpoint.infer_y("counted")
