@@ -13,7 +13,7 @@ from sm.errors import BadInput, NotReady, TriremeError, UnknownModel
 from sm.invocation import Invocation
 from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
 from sm.models.on_demand import Demand
-from sm.models.table import Served, Table, TableEntry, source_of
+from sm.models.table import ResolvedModel, Table, TableEntry, source_of
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.loading import load
 
@@ -101,4 +101,4 @@ class ArchiveLoader:
 
 def _row(name: str, record: LoadRecord) -> TableEntry:
     """Return the row of an archive. Answers call it by its own name, as the official container's do."""
-    return TableEntry(Served(record.target or record.name, None, record.entry), (name,), record)
+    return TableEntry(ResolvedModel(record.target or record.name, None, record.entry), (name,), record)

@@ -11,7 +11,7 @@ from sm.client.base import Client
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import Invocation, turn
 from sm.models.load_records import LoadRecord
-from sm.models.table import Models, Served, Table, TableEntry
+from sm.models.table import Models, ResolvedModel, Table, TableEntry
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients
 from sm.polling import WATCH_S
@@ -19,7 +19,7 @@ from sm.polling import WATCH_S
 log = logging.getLogger(__name__)
 
 
-class FoundLoader:
+class RepositoryLoader:
     """Fills the table with what was found. A client whose model comes late is added when it is asked for.
 
     Args:
@@ -55,7 +55,7 @@ class FoundLoader:
         # A v2 request means the model of its name, else the client's own.
         is_client = client is not None and name not in self.models
         entry = next(iter(client.required_models()), name) if client and is_client else name
-        return TableEntry(Served(entry, client, entry), error=self.found.errors.get(name, ""))
+        return TableEntry(ResolvedModel(entry, client, entry), error=self.found.errors.get(name, ""))
 
     def load(self, name: str, invocation: Invocation | None) -> bool:
         if name not in self.found.unserved:
@@ -114,4 +114,4 @@ class FoundLoader:
 
 def models_of(clients: Mapping[str, Client], models: tuple[str, ...] = ()) -> Models:
     """Return a table of clients, and of models that Triton serves."""
-    return Models(FoundLoader(DiscoveredClients(clients), models))
+    return Models(RepositoryLoader(DiscoveredClients(clients), models))

@@ -31,7 +31,7 @@ from sm.polling import POLL_S
 MAX_LOOKUPS = 10
 
 
-class Served(NamedTuple):
+class ResolvedModel(NamedTuple):
     """A model as one request uses it."""
 
     #: Its name in answers in Triton's own protocol.
@@ -46,7 +46,7 @@ class TableEntry(NamedTuple):
     """A name in the table."""
 
     #: The model that requests get; with ``needs``, the one they get while none of these has been replaced.
-    served: Served
+    served: ResolvedModel
     #: The models whose records decide what a request gets; empty if nothing does.
     needs: tuple[str, ...] = ()
     #: The record of the model of this name, and of a new version that gets a share of the requests.
@@ -134,7 +134,7 @@ class Models:
             return False
         return row.record.version != "" or row.record.entry not in ("", name)
 
-    def use(self, name: str, invocation: Invocation | None) -> Served | None:
+    def use(self, name: str, invocation: Invocation | None) -> ResolvedModel | None:
         """Return the model of that name, to be used until the invocation ends; None if there is none.
 
         It may have to be loaded, or its client made: the request waits for that in its model's share.
@@ -149,7 +149,7 @@ class Models:
             return row.served
         return self._use(name, invocation, self.serve)
 
-    def use_model(self, name: str, invocation: Invocation | None) -> Served | None:
+    def use_model(self, name: str, invocation: Invocation | None) -> ResolvedModel | None:
         """Do what :meth:`use` does, for a request in Triton's own protocol: no client is made or needed."""
         return self._use(name, invocation, self._model)
 
@@ -157,8 +157,8 @@ class Models:
         self,
         name: str,
         invocation: Invocation | None,
-        take: Callable[[TableEntry, Invocation | None], Served | None],
-    ) -> Served | None:
+        take: Callable[[TableEntry, Invocation | None], ResolvedModel | None],
+    ) -> ResolvedModel | None:
         for _ in range(MAX_LOOKUPS):
             while (row := self.refresh().rows.get(name)) is None:
                 if not self._loader.load(name, invocation):
@@ -168,7 +168,7 @@ class Models:
                 return served
         raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
-    def serve(self, row: TableEntry, invocation: Invocation | None) -> Served | None:
+    def serve(self, row: TableEntry, invocation: Invocation | None) -> ResolvedModel | None:
         """Return what a request gets of a row; None if its model was unloaded meanwhile."""
         first, served = row.served.client, self._model(row, invocation)
         if row.error:
@@ -180,7 +180,7 @@ class Models:
         client = self._client(first, records, invocation) if records else first
         return None if client is None else served._replace(client=client)
 
-    def _model(self, row: TableEntry, invocation: Invocation | None) -> Served | None:
+    def _model(self, row: TableEntry, invocation: Invocation | None) -> ResolvedModel | None:
         record = self.hold(row.needs[0], invocation) if row.needs else None
         if record is None:
             return None if row.record is not None else row.served._replace(client=None)

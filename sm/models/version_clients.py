@@ -15,9 +15,9 @@ from sm.client.base import Client, Triton
 from sm.errors import CommandError
 from sm.invocation import Invocation, ModelLease, current, running
 from sm.models.archive_clients import RenamedModels
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
-from sm.models.table import Models, Served, Table, TableEntry, source_of
+from sm.models.table import Models, ResolvedModel, Table, TableEntry, source_of
 from sm.models.versions import staged
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients
@@ -43,7 +43,7 @@ class CurrentModels(RenamedModels):
         return model if record is None else record.entry
 
 
-class VersionLoader(FoundLoader):
+class VersionLoader(RepositoryLoader):
     """Fills the table with what was found, and with the versions of models that have come since.
 
     :meth:`start` gives it the clients of the versions that the box started with.
@@ -105,7 +105,7 @@ class VersionLoader(FoundLoader):
         ]
         if not calling and record.client:
             name = record.model
-            return [rows.get(name) or TableEntry(Served(name, None, name), (name,), record)]
+            return [rows.get(name) or TableEntry(ResolvedModel(name, None, name), (name,), record)]
         return [rows[name] for name in calling]
 
 

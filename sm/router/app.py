@@ -14,7 +14,7 @@ from sm.client.sessions import Sessions
 from sm.control import model_routes, pages, routes
 from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.models.table import Models
 from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
@@ -23,7 +23,7 @@ from sm.router import form_routes, invocation_routes, v2_routes, websocket
 from sm.router.admission import FairGate
 from sm.router.answers import dumps
 from sm.router.capture import Capture
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
@@ -31,7 +31,7 @@ from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample, in_company, record_overdue
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
 from sm.triton.calls import Calls
@@ -89,7 +89,7 @@ def pipeline_of(
 ) -> Pipeline:
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
-    classifier = Classifier(
+    classifier = RequestClassifier(
         models,
         models.default(settings.default_model),
         settings.default_accept,
@@ -102,7 +102,7 @@ def pipeline_of(
     return Pipeline(
         models,
         classifier,
-        Triton(upstream, models, readiness, chosen if settings.caches_responses else None),
+        TritonForwarder(upstream, models, readiness, chosen if settings.caches_responses else None),
         calls,
         OrderedMap(ThreadPoolExecutor(settings.threads, "records"), settings.threads, in_company),
         FairGate(settings.threads, settings.queue),
@@ -134,7 +134,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return sessions
 
 
-def describe(models: Models, loader: FoundLoader, box: Box) -> None:
+def describe(models: Models, loader: RepositoryLoader, box: Box) -> None:
     """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
     clients, found = list(models.make_clients()), loader.found
     rows = [

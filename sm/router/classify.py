@@ -17,7 +17,7 @@ from sm.errors import BadInput, TriremeError
 from sm.http.media_types import choose, is_json, most_wanted, negotiate
 from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, NPY, PNG, strict_json
 from sm.invocation import Invocation
-from sm.models.table import Models, Served
+from sm.models.table import Models, ResolvedModel
 from sm.router.forms import v2
 from sm.router.forms.dispatch import ADDRESS_MEMBERS, DISPATCH
 from sm.router.forms.form import Reading
@@ -91,7 +91,7 @@ STARTS_WITH_MODEL = re.compile(rb'\s*\{\s*"modelname"\s*:\s*"([^"\\]*)"')
 
 
 @dataclass(frozen=True)
-class Classifier:
+class RequestClassifier:
     """Reads requests for the models that are served. ``default_model``: that of a request that names none."""
 
     models: Models
@@ -248,7 +248,7 @@ class Classifier:
         self,
         message: Message,
         model: str,
-        served: Served | None,
+        served: ResolvedModel | None,
         address: Address,
         session: Session | None,
         limit: RecordLimit | None,

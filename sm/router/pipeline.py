@@ -29,7 +29,7 @@ from sm.router.answers import (
     write_list,
 )
 from sm.router.capture import Capture
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
 from sm.router.forms.session import SESSION_ID, run_session_command
@@ -45,7 +45,7 @@ from sm.router.request_types import (
     TritonRequest,
 )
 from sm.router.running_invocation import RunningInvocation
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.triton.calls import Calls
 
 
@@ -63,9 +63,9 @@ class Pipeline:
     """Answers invocations."""
 
     models: Models
-    classifier: Classifier
+    classifier: RequestClassifier
     #: Answers requests in Triton's own protocol.
-    triton: Triton
+    triton: TritonForwarder
     #: Refuses answers that may be another request's, and decides what is made again.
     calls: Calls
     #: Runs the records of lists, and lines.

@@ -28,7 +28,7 @@ from sm.errors import (
 from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, load_json, strict_json
 from sm.invocation import Invocation
-from sm.models.table import Models, Served
+from sm.models.table import Models, ResolvedModel
 from sm.repository import response_cache
 from sm.router.back_pressure import finish
 from sm.router.event_streams import split_events
@@ -50,7 +50,7 @@ BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=(
 QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
 
-class Triton:
+class TritonForwarder:
     """Triton's HTTP port behind ``/invocations``."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Triton:
             if models.is_closed or not request.model:
                 raise models.explain(request.model)
             # Triton may have it since the start, or says that it has not.
-            served = Served(request.model, None, request.model)
+            served = ResolvedModel(request.model, None, request.model)
         name, model = served.name, served.entry
         if not model:
             raise BadInput(

@@ -31,7 +31,7 @@ from sm.errors import StartError
 from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve, take_over
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecords
 from sm.models.model_leases import ModelLeases
 from sm.models.on_demand import Demand
@@ -252,7 +252,7 @@ class DataPlane(Plane):
             handler.addFilter(TraceIds())
         return TracedRequests(application, self._tracer, self.box.fronted, POLLED)
 
-    def models(self, transport: Transport) -> tuple[Models, FoundLoader | None]:
+    def models(self, transport: Transport) -> tuple[Models, RepositoryLoader | None]:
         """Return what is served, and what fills it: None if archives do."""
         if self.box.multi_model:
             return self.archives(transport), None
@@ -282,11 +282,11 @@ class DataPlane(Plane):
                 raise StartError(
                     f"There is no model in {self.box.repository}, and no file in {code.folder} is a client."
                 )
-            found = FoundLoader(clients, names)
+            found = RepositoryLoader(clients, names)
             return Models(found), found
         in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
         folders = (*self.settings.clients, code.folder, *in_models)
-        found = FoundLoader(DiscoveredClients({}), names)
+        found = RepositoryLoader(DiscoveredClients({}), names)
         Reloader(partial(find, transport), folders, self.box.reloads_folder, found.put).watch()
         return Models(found), found
 

@@ -35,13 +35,13 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
 from sm.router import form_routes, invocation_routes
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.settings import MAX_RECORDS
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
@@ -163,8 +163,8 @@ def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor
     models, calls = models_of(clients), Calls(guard, seconds=5.0, folder=folder)
     pipeline = Pipeline(
         models,
-        Classifier(models, max_records=MAX_RECORDS),
-        Triton(Upstream(1, 1.0, calls), models),
+        RequestClassifier(models, max_records=MAX_RECORDS),
+        TritonForwarder(Upstream(1, 1.0, calls), models),
         calls,
         OrderedMap(pool, 1),
     )

@@ -16,7 +16,7 @@ from sm.errors import TriremeError
 from sm.http.media_types import RouteTypes, is_json, kind_of, media_type
 from sm.http.messages import JSON, Answer, check_not_empty, load_json, not_json, write_error
 from sm.invocation import Invocation
-from sm.models.table import Models, Served
+from sm.models.table import Models, ResolvedModel
 from sm.router.request_types import (
     Address,
     Call,
@@ -79,7 +79,7 @@ class Reading:
         models: Models,
         address: Address,
         model: str,
-        served: Served | None,
+        served: ResolvedModel | None,
         invocation: Invocation | None,
         inference_type: str,
         accept: str,
@@ -102,7 +102,7 @@ class Reading:
         self._error: orjson.JSONDecodeError | None = None
 
     @cached_property
-    def served(self) -> Served | None:
+    def served(self) -> ResolvedModel | None:
         """What is served as :attr:`model`. A form of its own path may find another model in the body."""
         return self.models.use(self.model, self.invocation) if self.model else None
 

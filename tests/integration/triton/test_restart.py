@@ -17,7 +17,7 @@ from sm.metrics import TENSORS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.models.found_clients import models_of
 from sm.router.request_types import Message, TritonRequest
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.triton import server
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
@@ -96,7 +96,7 @@ def test_a_model_that_the_next_triton_could_not_load_is_a_503(killable_triton: T
         transport.infer("fixed", {"x": x})
     # A caller of the v2 protocol gets the same error.
     upstream = Upstream(killable_triton.box.http_port, 5.0, Calls(AnswerGuard(None)))
-    v2 = Triton(upstream, models_of({}, models=("fixed",)))
+    v2 = TritonForwarder(upstream, models_of({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
         v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"), None)
     # A name that was never served stays unknown.

@@ -17,7 +17,7 @@ from sm.client.base import Client
 from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.router.answers import write_call
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
@@ -147,7 +147,7 @@ def compact(value: Any, depth: int) -> str:
 
 
 def parse(client: Client, body: Any) -> Any:
-    classifier = Classifier(models_of({client.name: client}), client.name)
+    classifier = RequestClassifier(models_of({client.name: client}), client.name)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return classifier.parse(Message(content, {"content-type": "application/json"}, {}, "id"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
@@ -22,7 +22,7 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(
 ) -> None:
     # Write no .pyc files, as the workers of a reloading box do.
     monkeypatch.setattr("sys.dont_write_bytecode", True)
-    folder, loader = tmp_path / "c", FoundLoader(DiscoveredClients({}))
+    folder, loader = tmp_path / "c", RepositoryLoader(DiscoveredClients({}))
     file = write_client(folder, "hello", HELLO, words="WORD = 'hello'") / "client.py"
     build = partial(find_clients, (folder,), EmptyTriton(), Path("/nowhere"), True)
     reloader = Reloader(build, (folder,), tmp_path / "reports", loader.put)
@@ -36,7 +36,7 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(
 
 
 def test_a_client_that_came_during_a_load_and_went_is_served_no_more(tmp_path: Path) -> None:
-    folder, loader = tmp_path / "c", FoundLoader(DiscoveredClients({}))
+    folder, loader = tmp_path / "c", RepositoryLoader(DiscoveredClients({}))
     write_client(folder, "steady", words="WORD = 'hello'")
 
     def build(**options: Any) -> DiscoveredClients:

@@ -13,7 +13,7 @@ from sm import entry_points
 from sm.client import Client
 from sm.errors import BadInput, StartError
 from sm.models.archive_layout import find_client
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecord
 from sm.models.table import source_of
 from sm.plugins.discovery import find_clients
@@ -151,5 +151,5 @@ def test_a_client_that_says_so_answers_requests_that_name_no_model(tmp_path: Pat
     write_client(tmp_path, "other", words="WORD = 1")
     text = "from sm.client import Client\nclass One(Client):\n    answers_unnamed = True\n    def inference(self, payload): ..."
     write_client(tmp_path, "chosen", text)
-    loader = FoundLoader(find_clients((tmp_path,), EmptyTriton(), tmp_path))
+    loader = RepositoryLoader(find_clients((tmp_path,), EmptyTriton(), tmp_path))
     assert loader.default("") == "chosen"

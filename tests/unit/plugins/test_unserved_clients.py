@@ -14,7 +14,7 @@ from sm.client.base import ModelMetadata
 from sm.errors import NotReady, StartError
 from sm.invocation import current
 from sm.models import found_clients
-from sm.models.found_clients import FoundLoader
+from sm.models.found_clients import RepositoryLoader
 from sm.models.table import Models
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from sm.run_state import Box
@@ -53,14 +53,14 @@ def triton() -> LateTriton:
 
 
 @pytest.fixture
-def loader(tmp_path: Path, triton: LateTriton) -> FoundLoader:
+def loader(tmp_path: Path, triton: LateTriton) -> RepositoryLoader:
     """What a worker finds that starts while no model is served."""
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
-    return FoundLoader(find_clients((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+    return RepositoryLoader(find_clients((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
 
 
 def test_while_triton_is_unreachable_the_client_waits(
-    loader: FoundLoader, triton: LateTriton, monkeypatch: pytest.MonkeyPatch
+    loader: RepositoryLoader, triton: LateTriton, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(found_clients, "WATCH_S", 0.0)
     models = Models(loader)
@@ -73,7 +73,9 @@ def test_while_triton_is_unreachable_the_client_waits(
     assert models.known("late_client")
 
 
-def test_a_reload_is_kept_while_a_late_client_is_checked(loader: FoundLoader, triton: LateTriton) -> None:
+def test_a_reload_is_kept_while_a_late_client_is_checked(
+    loader: RepositoryLoader, triton: LateTriton
+) -> None:
     found_anew = DiscoveredClients({})
     triton.serves, triton.asked = True, Mock(side_effect=lambda: loader.put(found_anew))
     assert loader.load("late_client", None)
@@ -81,7 +83,7 @@ def test_a_reload_is_kept_while_a_late_client_is_checked(loader: FoundLoader, tr
 
 
 def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
-    loader: FoundLoader, triton: LateTriton
+    loader: RepositoryLoader, triton: LateTriton
 ) -> None:
     models, go_on = Models(loader), threading.Event()
     triton.serves, triton.asked = True, Mock(side_effect=lambda: go_on.wait(60))
@@ -90,7 +92,7 @@ def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
 
 
 def test_only_at_the_first_start_a_client_without_its_model_is_the_end(
-    loader: FoundLoader, triton: LateTriton, tmp_path: Path
+    loader: RepositoryLoader, triton: LateTriton, tmp_path: Path
 ) -> None:
     """gunicorn ends if a worker does not start, and the workers that serve already would end with it."""
     box = Box("id", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)

@@ -19,7 +19,7 @@ import pytest
 from sm import metrics
 from sm.client.base import Client
 from sm.http.messages import PNG, Answer
-from sm.models.found_clients import FoundLoader, models_of
+from sm.models.found_clients import RepositoryLoader, models_of
 from sm.models.table import Models
 from sm.plugins.discovery import DiscoveredClients
 from sm.router.capture import (
@@ -155,7 +155,7 @@ def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
     dropped: Callable[[str], float],
 ) -> None:
-    loader = FoundLoader(DiscoveredClients({}))
+    loader = RepositoryLoader(DiscoveredClients({}))
     vars(loader).update(dict.fromkeys(("load", "create"), pytest.fail))
     files = Files()
     capture = Capture(files.write, {}, Models(loader), only_clients=True)

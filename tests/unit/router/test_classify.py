@@ -15,7 +15,7 @@ from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, Unsupporte
 from sm.http.messages import BINARY, JSON_LINES, OCTET_STREAM
 from sm.models.found_clients import models_of
 from sm.models.table import Models
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.request_types import (
     ClassifiedRequest,
     DispatchRequest,
@@ -71,7 +71,7 @@ def classify(
     sessions: OneOpenSession | None = None,
 ) -> ClassifiedRequest:
     all_headers = {"content-type": content_type, **(headers or {})}
-    classifier = Classifier(models(), default_model, inference_type=inference_type, sessions=sessions)
+    classifier = RequestClassifier(models(), default_model, inference_type=inference_type, sessions=sessions)
     return classifier.parse(Message(body, all_headers, query or {}, "id", model))
 
 
@@ -235,13 +235,13 @@ EMPTY_LINES_REQUEST = LinesRequest(Message(b"", {}, {}, "id"))
 def test_a_line_is_a_request_or_a_bare_payload(
     line: bytes, inference_type: str, expected: tuple[Any, ...]
 ) -> None:
-    classifier = Classifier(models(), "pictures", inference_type=inference_type)
+    classifier = RequestClassifier(models(), "pictures", inference_type=inference_type)
     assert summary(classifier.parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)) == expected
 
 
 def test_the_records_of_all_lines_count_against_one_limit() -> None:
     lines = LinesRequest(EMPTY_LINES_REQUEST.message, limit=RecordLimit(3))
-    classifier = Classifier(models(), "pictures")
+    classifier = RequestClassifier(models(), "pictures")
     classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
     with pytest.raises(TooLarge):
         classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
@@ -252,7 +252,7 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
     lines = classify(b"1", JSON_LINES, {SESSION: "open"}, sessions=sessions)
     assert isinstance(lines, LinesRequest)
     line = lines.message._replace(headers={})
-    request = Classifier(models(), "pictures", sessions=sessions).parse_line(line, lines)
+    request = RequestClassifier(models(), "pictures", sessions=sessions).parse_line(line, lines)
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
     assert (request.session.id, sessions.looked_up) == ("open", ["open"])
@@ -260,6 +260,8 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
 
 def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:
     line = b'{"image":"' + b"QUJD" * MIN_BASE64_BYTES + b'"}'
-    request = Classifier(models(), "pictures").parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)
+    request = RequestClassifier(models(), "pictures").parse_line(
+        Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST
+    )
     assert isinstance(request, DispatchRequest)
     assert isinstance(request.records[0]["image"], DecodedBase64)

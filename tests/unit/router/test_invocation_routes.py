@@ -17,12 +17,12 @@ from sm.client import Client, TextPayload
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.models.found_clients import models_of
 from sm.models.table import Models
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.invocation_routes import Router, blueprint
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.running_invocation import LogSample
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.server.logs import JsonFormatter
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
@@ -49,8 +49,8 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         models = models_of({"upper": client})
         pipeline = Pipeline(
             models,
-            Classifier(models, "upper", max_records=100),
-            Triton(Upstream(1, 5.0, calls), models),
+            RequestClassifier(models, "upper", max_records=100),
+            TritonForwarder(Upstream(1, 5.0, calls), models),
             calls,
             OrderedMap(pool, 2),
         )

@@ -15,7 +15,7 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.http.messages import JSON, PNG
 from sm.models.found_clients import models_of
-from sm.router.classify import Classifier, choose_accept, custom_attributes
+from sm.router.classify import RequestClassifier, choose_accept, custom_attributes
 from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.request_types import DispatchRequest, Message, RawRecord, TritonRequest
 
@@ -37,7 +37,7 @@ MODELS = ("m", "mä/-", "other")
 
 
 def parse_dispatch_request(message: Message, default_model: str) -> DispatchRequest:
-    request = Classifier(models_of(dict.fromkeys(MODELS, TEXT)), default_model).parse(message)
+    request = RequestClassifier(models_of(dict.fromkeys(MODELS, TEXT)), default_model).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
@@ -139,7 +139,7 @@ def test_custom_attributes_are_pairs_and_anything_else_is_ignored(attributes: di
 @given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_body_is_a_request_or_an_error_with_a_status_below_500(body: bytes) -> None:
     try:
-        request = Classifier(models_of({}), "m").parse(message(body))
+        request = RequestClassifier(models_of({}), "m").parse(message(body))
         assert isinstance(request, (DispatchRequest, TritonRequest))
     except TriremeError as error:
         assert error.status < 500 or isinstance(error, Unsupported)

@@ -25,13 +25,13 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration, now
 from sm.models.found_clients import models_of
 from sm.router.admission import FairGate
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
 from sm.router.request_types import SESSION_HEADER, Message, TritonRequest
 from sm.router.running_invocation import LogSample, RunningInvocation
-from sm.router.triton_requests import Triton
+from sm.router.triton_requests import TritonForwarder
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
 
@@ -79,8 +79,8 @@ class Steps:
         self.gate, self.once = FairGate(1, 2), folder / "once"
         self.pipeline = Pipeline(
             models,
-            Classifier(models, "upper", max_records=100),
-            Triton(Upstream(1, 1.0, calls), models),
+            RequestClassifier(models, "upper", max_records=100),
+            TritonForwarder(Upstream(1, 1.0, calls), models),
             calls,
             OrderedMap(pool, 2),
             self.gate,
@@ -188,7 +188,7 @@ def test_tensors_for_the_model_of_a_client_that_may_run_once_are_sent_once(
     def run(request: TritonRequest, invocation: RunningInvocation) -> tuple[str, Answer]:
         return request.model, Answer(orjson.dumps({"result": invocation.repeatable}))
 
-    steps.pipeline = replace(steps.pipeline, triton=cast(Triton, SimpleNamespace(run=run)))
+    steps.pipeline = replace(steps.pipeline, triton=cast(TritonForwarder, SimpleNamespace(run=run)))
     tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
     named = {"x-amzn-sagemaker-custom-attributes": f"modelname={model}"}
     assert steps.answer(orjson.dumps({"inputs": [tensor]}), named)[0] == [repeatable]

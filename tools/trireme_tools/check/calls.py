@@ -21,7 +21,7 @@ from sm.invocation import Invocation, running
 from sm.metrics import stage
 from sm.models.found_clients import models_of
 from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.records import OrderedMap, run_records
 from sm.router.request_types import DispatchRequest, Message
@@ -120,7 +120,7 @@ class InProcessCaller:
 
 def read_request(client: Client, body: bytes) -> DispatchRequest:
     """Read a request for a client as the router does."""
-    request = Classifier(models_of({client.name: client})).parse(Message(body, {}, {}, "check"))
+    request = RequestClassifier(models_of({client.name: client})).parse(Message(body, {}, {}, "check"))
     assert isinstance(request, DispatchRequest)
     return request
 

@@ -20,7 +20,7 @@ from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.models.table import Models
 from sm.router.answers import dumps
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
 from sm.server.hugging_face import read_folder
@@ -43,7 +43,7 @@ def load(folder: Path) -> Client:
 
 def classified(client: Client, body: Any) -> DispatchRequest:
     message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", client.name)
-    request = Classifier(models_of({client.name: client})).parse(message)
+    request = RequestClassifier(models_of({client.name: client})).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
@@ -63,7 +63,7 @@ def ask(client: Client, **members: Any) -> dict[str, Any]:
 
 def read(models: Models, body: Any, path: str = "/v1/rerank") -> DispatchRequest:
     message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", path=path)
-    request = Classifier(models).parse(message)
+    request = RequestClassifier(models).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 

@@ -22,7 +22,7 @@ from sm.models.found_clients import models_of
 from sm.models.table import Models
 from sm.router import answers
 from sm.router.answers import dumps
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
@@ -51,7 +51,7 @@ def classified(client: Client, body: Any, accept: str = "") -> DispatchRequest:
     content = body if isinstance(body, bytes) else dumps(body)
     headers = {"content-type": JSON, **({"accept": accept} if accept else {})}
     message = Message(content, headers, {}, "id", client.name)
-    request = Classifier(models_of({client.name: client})).parse(message)
+    request = RequestClassifier(models_of({client.name: client})).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
@@ -59,7 +59,7 @@ def classified(client: Client, body: Any, accept: str = "") -> DispatchRequest:
 def read(models: Models, path: str, members: Any, default: str = "", query: Any = None) -> DispatchRequest:
     """Read a body of a path."""
     message = Message(dumps(members), {"content-type": JSON}, query or {}, "id", path=path)
-    request = Classifier(models, default).parse(message)
+    request = RequestClassifier(models, default).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 

@@ -17,7 +17,7 @@ from sm.invocation import Invocation
 from sm.models.found_clients import models_of
 from sm.router import answers
 from sm.router.answers import dumps
-from sm.router.classify import Classifier
+from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
 from tests.support.onnx_graphs import write_graph
@@ -35,7 +35,7 @@ def classified(client: Client, body: Any, accept: str = "") -> DispatchRequest:
     content = body if isinstance(body, bytes) else dumps(body)
     headers = {"content-type": JSON, **({"accept": accept} if accept else {})}
     message = Message(content, headers, {}, "id", client.name)
-    request = Classifier(models_of({client.name: client})).parse(message)
+    request = RequestClassifier(models_of({client.name: client})).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
