@@ -51,7 +51,7 @@ class ModelOptions(BaseModel):
 class DescribedClient(TensorClient):
     """A client that reads one output of its model, as the files in the model's folder say."""
 
-    #: What the file of options has; None: there is none.
+    #: The options of its file; None if it has no such file.
     options: ClassVar[type[ModelOptions] | None] = None
     options_file: ClassVar[str] = "preprocess.json"
     has_warned = False

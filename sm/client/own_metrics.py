@@ -24,7 +24,7 @@ from sm.metrics import BUCKETS, CLIENT_PREFIX, MODELS, OTHERS
 from sm.metrics.files import CLIENT_BYTES
 
 log = logging.getLogger(__name__)
-#: What the gauges of several workers become: their sum, lowest, highest or last value.
+#: The value of a gauge over several workers: their sum, lowest, highest or last one.
 GaugeMode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 #: Numbers of one client. A histogram has one for each bucket of each series, and two more. Every worker has
 #: them, and every scrape reads them.
@@ -32,7 +32,7 @@ MAX_NUMBERS = 1000
 #: A metric's name; a label's, if it has no meaning to Prometheus or to the log's lines for CloudWatch.
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 LABEL = re.compile(r"(?!__|(?i:le|quantile|model|endpoint|level|message)$)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
-#: What UTF-8 can encode: a lone surrogate would spoil the whole of ``/metrics``.
+#: Text that UTF-8 can encode: a lone surrogate would spoil the whole of ``/metrics``.
 TEXT, VALUE = re.compile(r"[^\ud800-\udfff]*"), re.compile(r"[^\ud800-\udfff]{1,64}")
 #: Bytes of a number beside what names it: its length, value and time, and the bound of a bucket.
 ENTRY_BYTES = 36 + len(json.dumps({"le": str(-sys.float_info.max)}))

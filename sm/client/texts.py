@@ -72,7 +72,7 @@ class TextInputs:
 
 @dataclass(frozen=True)
 class Padding:
-    """What fills a row up to the longest of a batch."""
+    """The tokens that fill a row up to the longest of a batch."""
 
     #: None: no token is known to be padding.
     token: int | None

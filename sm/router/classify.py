@@ -61,7 +61,7 @@ def custom_attributes(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-#: What the box can make of a client's result, the best first. A stream is last: ``text/*`` means CSV.
+#: Types that the box can make of a client's result, the best first. A stream is last: ``text/*`` means CSV.
 OFFERS = (JSON, CSV, NPY, PNG, JSON_LINES, EVENTS)
 
 
@@ -75,7 +75,7 @@ def choose_accept(header: str, default: str) -> str:
     return choose(header, tuple(dict.fromkeys((default, *OFFERS)))) or most_wanted(header)
 
 
-#: What a list may be sent as, the best first.
+#: Types that a list may be sent as, the best first.
 LIST_OFFERS = (JSON, JSON_LINES, CSV)
 
 

@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 10
 #: Characters of AWS's message that are repeated.
 MAX_MESSAGE_LENGTH = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
-#: What is said of each error code: see the file.
+#: The sentences about each error code: see the file.
 ERRORS = {code: row for row in documents.read(__file__, "aws_errors.yaml") for code in row["codes"]}
 #: The permission of an operation, if it is not the operation's name.
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}

@@ -13,7 +13,7 @@ from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import Settings
 
-#: What the parts are for; others are shown by their names alone.
+#: The purposes of the parts; others are shown by their names alone.
 PARTS = {
     "downloads": "packages as fetched: set-up fetches them again",
     "models": "converted models: set-up converts them again",

@@ -52,7 +52,7 @@ class VllmRerank(DocumentsForm):
     top_n: int | None = Field(None, ge=0)
 
     def write(self, rows: list[Any]) -> dict[str, object]:
-        # Of vLLM, whose clients send it, 0 means all.
+        # Clients of vLLM send 0, which means all there.
         return {
             "id": f"rerank-{uuid.uuid4().hex}",
             "model": self.model,

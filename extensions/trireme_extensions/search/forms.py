@@ -8,7 +8,7 @@ from trireme_extensions.search.openai import EmbeddingsRequest, OpenAIEmbeddings
 from trireme_extensions.search.search import SearchForm
 from trireme_extensions.search.tei import TeiEmbeddings, TeiRerank
 
-#: Of a path, whose requests are TEI's or vLLM's.
+#: The errors of a path whose requests are TEI's or vLLM's.
 OF_SERVERS = ("TeiError", "OpenAIError")
 FORMS = (
     OpenAIEmbeddings("/v1/embeddings", EmbeddingsRequest),

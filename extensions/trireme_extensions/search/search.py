@@ -1,4 +1,4 @@
-"""What the forms of search share: how a body is read, which client answers it, how results become a ranking.
+"""The parts that the forms of search share: reading a body, finding its client, and making a ranking.
 
 A request becomes records for the client: so admission, deadlines, limits and batches are those of
 ``/invocations``.
@@ -38,7 +38,7 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     #: The member with the texts.
     member: ClassVar[str]
-    #: What the model does, for a sentence.
+    #: The service of the model, in the words of a sentence.
     service: ClassVar[str]
     #: The client's name. Where a form has none, or leaves it out, the box's only client of the kind answers.
     model: str = ""
@@ -204,7 +204,7 @@ class EmbeddingsForm(SearchRequest):
     """A request for vectors."""
 
     service = "gives embeddings"
-    #: What is before the entries.
+    #: The bytes of an answer before its entries.
     start: ClassVar[bytes]
 
     @staticmethod

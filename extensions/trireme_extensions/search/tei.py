@@ -27,7 +27,7 @@ Direction = Annotated[
 
 
 class TeiForm(SearchRequest):
-    """What both have: what becomes of a text that is too long, and the form of an error."""
+    """The members of both requests for a text that is too long, and the form of an error."""
 
     truncate: bool | None = None
     truncation_direction: Direction | None = None

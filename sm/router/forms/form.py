@@ -33,9 +33,9 @@ class Form(ABC):
     #: Paths of its own; a POST to one is of this form, or of another of the path. Without any, it is a form
     #: of a body of ``/invocations`` and of all that invokes in the same way.
     paths: tuple[str, ...] = ()
-    #: What a body and an answer of its paths are.
+    #: The media types of bodies and answers of its paths.
     types = RouteTypes((JSON,), (JSON,))
-    #: What a GET of other paths returns, as JSON: lists of models, which clients of its API ask for.
+    #: The JSON that a GET of other paths returns: lists of models, which clients of its API ask for.
     lists: ClassVar[Mapping[str, Callable[[Models], object]]] = {}
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Reading:
 
     @cached_property
     def served(self) -> ResolvedModel | None:
-        """What is served as :attr:`model`. A form of its own path may find another model in the body."""
+        """The model served as :attr:`model`. A form of its own path may find another one in the body."""
         return self.models.use(self.model, self.invocation) if self.model else None
 
     @property

@@ -30,11 +30,11 @@ GROUP = "sm.forms"
 class Forms:
     """The rows of a box."""
 
-    #: Those of bodies of ``/invocations``, in the order in which they are asked.
+    #: The forms of bodies of ``/invocations``, in the order in which they are asked.
     rows: tuple[Form, ...]
-    #: Those of each path of its own. A body is of the first that has it, and else of the last.
+    #: The forms of each path of their own. A body is of the first that has it, and else of the last.
     paths: Mapping[str, Sequence[Form]]
-    #: What a GET of other paths returns.
+    #: The lists that a GET of other paths returns.
     lists: Mapping[str, Callable[[Models], object]]
 
     @classmethod
@@ -61,12 +61,12 @@ class Forms:
 
     @property
     def route_types(self) -> Mapping[str, RouteTypes]:
-        """What the forms' own routes take and give, by method and path."""
+        """The media types of the forms' own routes, by method and path."""
         posts = {f"POST {path}": rows[0].types for path, rows in self.paths.items()}
         return {**posts, **{f"GET {path}": LIST for path in self.lists}}
 
 
-#: What a list of models is.
+#: The media types of a list of models.
 LIST = RouteTypes((), ROUTES["GET /models"].gives)
 #: Paths of the box that no form may have: those of the control plane, and what begins like a route of models.
 TAKEN = frozenset({"/invocations", "/invocations-bidirectional-stream", *(path.rule for path in PATHS)})

@@ -1,1 +1,1 @@
-"""What a developer's machine adds to ``sm build-model``: exports from PyTorch."""
+"""The part of ``sm build-model`` that needs a developer's machine: exports from PyTorch."""

@@ -31,7 +31,7 @@ MODEL, CONFIGURATION, COMPONENT, UPDATE = (
 )
 #: The calls that take fields. A field of several is the first's, unless its path begins with a call's name.
 CALLS = (MODEL, CONFIGURATION, COMPONENT, UPDATE)
-#: What resources are found by: a run could not find them again under other names.
+#: Fields by which resources are found: a run could not find them again under other names.
 OURS = {"ModelName", "EndpointConfigName", "EndpointName", "InferenceComponentName", "VariantName", "Tags"}
 #: The types of values in JSON, by botocore's types.
 TYPES: dict[str, tuple[type, ...]] = {

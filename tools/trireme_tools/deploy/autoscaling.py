@@ -16,7 +16,7 @@ REQUESTS = "target"
 KINDS = (REQUESTS, "cpu", "gpu")
 #: The policy that starts the first instance or copy.
 WAKE = "wake"
-#: What is scaled: the instances of an endpoint, those of an asynchronous one, or the copies of a component.
+#: The kinds of scaling: instances of an endpoint, those of an asynchronous one, or copies of a component.
 ENDPOINT, QUEUE, COMPONENT = "endpoint", "queue", "component"
 
 

@@ -24,7 +24,7 @@ NONE = "the endpoint has no shadow; 'sm deploy NAME --shadow IMAGE' adds one."
 
 @dataclass(frozen=True)
 class Shadow:
-    """What differs from production: ``image`` or ``data`` (models on S3). ``percent`` of the requests."""
+    """A shadow: its own ``image`` or ``data`` (models on S3), for ``percent`` of the requests."""
 
     image: str = ""
     data: str = ""
@@ -55,7 +55,7 @@ def model(described: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
     get the endpoint's name with the suffix.
     """
     container = api_fields.given(api_fields.MODEL, described["PrimaryContainer"], "PrimaryContainer")
-    # Of an archive, DescribeModel has both members.
+    # DescribeModel has both members of an archive.
     container = model_data.replace(container, model_data.url_of(container))
     environment = dict(container.get("Environment", {}))
     if name := environment.get(ENDPOINT_NAME):

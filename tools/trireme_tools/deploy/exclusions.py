@@ -1,4 +1,4 @@
-"""What SageMaker refuses or ignores: one table of its exclusions, each row with AWS's page.
+"""SageMaker's exclusions: one table of what it refuses or ignores, each row with AWS's page.
 
 The limits of single values (lengths, patterns, counts) are botocore's: :func:`api_fields.check_values`.
 """
@@ -22,7 +22,7 @@ Call = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a command asks of SageMaker, as the arguments of its calls.
+    """The wishes of a command, as the arguments of SageMaker's calls.
 
     Attributes:
         configuration: CreateEndpointConfig's.

@@ -25,7 +25,7 @@ FILE = Path("trireme.toml")
 ENDPOINT = "endpoint"
 #: The ends of the names of variables that are secrets.
 SECRET = re.compile(r"(?i).*(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)")
-#: What a switch, an option that may be given several times and any other takes.
+#: Values of a switch, of an option that may be given several times, and of any other.
 Value = bool | int | float | str | list[Any] | dict[str, Any]
 
 

@@ -36,7 +36,7 @@ SHOWN: dict[str, Callable[[float, float], str]] = {
     "instances": lambda total, samples: f"{total / samples:,.1f} on each instance",
     "share": lambda total, samples: f"{total / samples:.1%} of {samples:,.0f}",
 }
-#: What of the last hour is shown, where it exists: only multi-model endpoints have those of loading. Names,
+#: Metrics of the last hour that are shown: only multi-model endpoints have those of loading. Names,
 #: namespaces and units: docs.aws.amazon.com/sagemaker/latest/dg/multi-model-endpoint-cloudwatch-metrics.html.
 METRICS = (
     Metric("requests", "Invocations", REQUEST_METRICS, "total"),
@@ -54,7 +54,7 @@ METRICS = (
 )
 
 
-#: What the box itself writes (sm.control.embedded_metrics), in the namespace that its settings name.
+#: Metrics that the box itself writes (sm.control.embedded_metrics), in the namespace that its settings name.
 BOX_METRICS = (("Requests", "total"), ("Errors", "total"), ("Latency", "mean ms"))
 
 

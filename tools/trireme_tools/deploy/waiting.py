@@ -59,7 +59,7 @@ class Waiter:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._account, self._now, self._sleep = account, now, sleep
-        #: What the endpoint does, and the last line of its log.
+        #: The endpoint's status, and the last line of its log.
         self._status = self._detail = ""
         self._last_status, self._shown_at = "", 0.0
 

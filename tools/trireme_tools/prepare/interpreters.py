@@ -94,7 +94,7 @@ class Choice:
 
     interpreter: Optional[Interpreter]  # noqa: UP045
     reason: str
-    #: What runs here, for the messages and to install uv with.
+    #: The interpreters that run here, for the messages and to install uv with.
     present: Tuple[Interpreter, ...]  # noqa: UP006
 
 
@@ -137,7 +137,7 @@ def _names() -> Iterator[str]:
 
 
 class Unusable(Exception):
-    """What must be there is not; the text is one sentence with the next step."""
+    """Something that must be there is not; the text is one sentence with the next step."""
 
 
 def find_managed(uv: str, environment: Mapping[str, str]) -> Optional[Interpreter]:  # noqa: UP045

@@ -38,7 +38,7 @@ class Source:
     sha256: str
     size: int
     licence: str
-    #: What is used of it, for people to read.
+    #: The part of it that is used, for people to read.
     note: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""What pip is set up with on this machine, as settings of uv and npm, which do not read pip's files.
+"""The settings of pip on this machine, as settings of uv and npm, which do not read pip's files.
 
 A company's mirror, proxy and certificate are often known to pip alone. set_up.py uses this before anything is
 installed: it imports the standard library alone, and runs on Python 3.9.

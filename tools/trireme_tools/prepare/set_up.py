@@ -28,9 +28,9 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = CHECKOUT / ".venv"
 #: The distributions of the checkout beside the core.
 PARTS = (CHECKOUT / "extensions", CHECKOUT / "tools")
-#: What the router needs, and what builds the checkout's own packages, with uv.
+#: Locks of the router's packages, and of those that build the checkout's own, with uv.
 LOCK, BUILD_LOCK = "locks/requirements.lock", "locks/requirements-build.lock"
-#: What first_start.py and the conversions import, with what that needs.
+#: Packages that first_start.py and the conversions import, and that these need.
 FIRST = (
     *("numpy", "onnx", "protobuf", "ml-dtypes", "typing-extensions"),
     *("rich", "markdown-it-py", "mdurl", "pygments"),

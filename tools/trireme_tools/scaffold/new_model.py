@@ -50,7 +50,7 @@ TEXT_TASKS = (
 )
 
 
-#: Of --preprocess.
+#: An example of --preprocess.
 EXAMPLE_STEPS = '{"resize": 256, "crop": 224, "channels": "RGB", "scale": 0.00392156862745098}'
 
 

@@ -37,9 +37,9 @@ PICTURES = {
 }
 #: Pixels of a picture's side, if the model takes any.
 SIDE = 224
-#: What is tried for a free size, such as a length, until the model answers.
+#: Sizes that are tried for a free one, such as a length, until the model answers.
 FREE_SIZES = (1, 8, 64)
-#: Of an output with more numbers, the answer has the first ten.
+#: The answer has the first ten numbers of an output with more than this.
 MAX_ANSWER_NUMBERS = 10_000
 
 

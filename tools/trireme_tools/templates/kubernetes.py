@@ -285,7 +285,7 @@ def resources(stack: Stack) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class PodSize:
-    """What a pod asks for, and why."""
+    """The resources that a pod asks for, and why."""
 
     cpu: str
     memory: str
@@ -357,7 +357,7 @@ def fill(text: str, values: dict[str, Any]) -> Iterator[str]:
 
 #: The label that both documents have instead of Kubernetes' own.
 DEPLOYMENT = "trireme/deployment"
-#: What KServe brings to /mnt/models; the box fetches all others itself.
+#: Sources that KServe brings to /mnt/models; the box fetches all others itself.
 STORED = (CLAIM, "s3://")
 
 
@@ -391,7 +391,7 @@ def kserve(stack: Stack) -> list[Document]:
     predictor["minReplicas"] = scaling.least if scaling else plan.count
     predictor["maxReplicas"] = scaling.most if scaling else plan.count
     if scaling:
-        # As percent of a pod's requested CPU: Kubernetes does not count requests.
+        # The target is a percentage of a pod's requested CPU: Kubernetes does not count requests.
         targets = {target.kind: target.value for target in scaling.targets}
         predictor.update(scaleMetric="cpu", scaleTarget=round(targets.get("cpu", CPU_PERCENT)))
     return [runtime, service]

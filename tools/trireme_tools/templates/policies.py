@@ -35,8 +35,8 @@ class Objects(S3Uri):
 
 @dataclass(frozen=True)
 class EndpointNeeds:
-    """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous endpoint writes
-    answers, and ``topic`` what it tells of them.
+    """The resources that an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous one
+    writes answers, and ``topic`` what it tells of them.
 
     ``data`` is None if the image contains the models.
     """

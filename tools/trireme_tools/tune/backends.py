@@ -47,7 +47,7 @@ CALLERS, MEASURED_S, WARM_UP_S = 4, 4.0, 1.0
 
 @dataclass(frozen=True)
 class Answers:
-    """What the answers of one backend cost, or why it gave none."""
+    """The cost of one backend's answers, or the reason why it gave none."""
 
     backend: str
     fault: str = ""

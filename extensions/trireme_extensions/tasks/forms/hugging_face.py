@@ -30,18 +30,18 @@ from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call
 
 Parameters = dict[str, Any]
-#: What ``top_k: null`` means: all labels.
+#: The meaning of ``top_k: null``: all labels.
 ALL = MAX_LABELS
 
 
-#: What the pipelines take for their own work, which changes no answer: sizes of batches, processes.
+#: Parameters of the pipelines' own work, which change no answer: sizes of batches, processes.
 OF_WORK = ("batch_size", "num_workers")
-#: What tokenizers of transformers take, and members that hold more of it.
+#: Parameters of transformers' tokenizers, and members that hold more of them.
 OF_TOKENIZER, HOLDERS = ("truncation", "max_length", "padding"), ("tokenizer_kwargs", "tokenize_kwargs")
 #: Ways to cut off one text. ``longest_first`` cuts off a pair, too.
 CUTTING = {True: True, "longest_first": True, "only_first": True, False: False, "do_not_truncate": False}
 PADDING = (True, False, "longest", "max_length", "do_not_pad")
-#: As many tokens as the model takes.
+#: A limit of tokens beyond every model's own.
 UNLIMITED = 2**20
 
 

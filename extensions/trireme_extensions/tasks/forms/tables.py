@@ -134,7 +134,7 @@ def _read_split(value: Any) -> list[Any]:
 def _rows(rows: list[Any], client: Any) -> list[Any]:
     """Return rows whose cells are values: a model's one tensor becomes its columns."""
     if not any(isinstance(row, list | dict) for row in rows):
-        # As a toolkit's model takes them: values of a row, or of one column.
+        # A toolkit's model takes plain values as one row, or as the rows of its one column.
         rows = [rows] if len(client.names) != 1 else [[value] for value in rows]
     tensors = {tensor.name for _, tensor in client.columns}
     made: list[Any] = []
