@@ -10,12 +10,13 @@ export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
 export AWS_PAGER=
 
 name='' models='' engine=${DOCKER:-} extra_tag='' platform='' target=gpu as_user='' dry_run='' account=''
+codebuild='' sure=''
 regions=() build_command=()
 
 usage() {
     cat <<END
 usage: ./build_and_push.sh [NAME] [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--models DIR] [--as-user]
-                           [--dry-run]
+                           [--dry-run] [--codebuild [--yes]]
 
 Builds the image, makes the ECR repository NAME (trireme) where it is missing, and pushes VERSION-COMMIT to it.
 
@@ -30,6 +31,8 @@ Builds the image, makes the ECR repository NAME (trireme) where it is missing, a
   --as-user       build an image that starts as user 1000; the tag ends in -user. Default: it starts as root, as AWS
                   asks for, and goes on as user 1000 where that user can read the models
   --dry-run       print the commands, run none
+  --codebuild     build in your AWS account with CodeBuild: no engine is needed here. It says first what that costs and
+                  which rights the build gets, and asks; with --yes it does not ask
 
 DOCKER=podman takes Podman though Docker is here, too. REGISTRY=HOST:PORT pushes to that registry, not to ECR's.
 END
@@ -39,7 +42,7 @@ main() {
     local revision platforms each common_tag
     read_options "$@"
     check_options
-    find_engine
+    [[ -n $codebuild ]] || find_engine
     revision=$(revision)
     common_tag=$extra_tag
     IFS=, read -ra platforms <<<"$platform"
@@ -57,6 +60,10 @@ make() {
     tags=("$(own_tag "$revision")")
     [[ -z $extra_tag ]] || tags+=("$extra_tag")
     image=$name:${tags[0]}
+    if [[ -n $codebuild ]]; then
+        build_in_account "$revision" "${tags[0]}"
+        return
+    fi
     prepare_build "$image" "$revision"
     if [[ -n $dry_run ]]; then
         print_commands "$image" "${tags[@]}"
@@ -80,6 +87,8 @@ read_options() {
             -h | --help) usage; exit ;;
             --dry-run) dry_run=yes; shift; continue ;;
             --as-user) as_user=yes; shift; continue ;;
+            --codebuild) codebuild=yes; shift; continue ;;
+            --yes) sure=yes; shift; continue ;;
             -t | --region | --target | --platform | --models) [[ ${2:--} != -* ]] || wrong_usage "$1 needs a value" ;;
             -*) wrong_usage "there is no option '$1'" ;;
             *) [[ -z $name ]] || wrong_usage "there is one NAME, and '$name' is it: what is '$1'?"
@@ -95,6 +104,7 @@ read_options() {
         shift 2
     done
     name=${name:-trireme}
+    [[ -z $sure || -n $codebuild ]] || wrong_usage "--yes needs --codebuild: nothing else asks"
 }
 
 check_options() {
@@ -108,9 +118,10 @@ check_options() {
     [[ $target == gpu || $target == cpu ]] || die "there is no target '$target': use gpu or cpu"
     [[ -z $platform || $platform =~ ^[a-z0-9]+(/[a-z0-9]+)+(,[a-z0-9]+(/[a-z0-9]+)+)*$ ]] ||
         die "'$platform' is not a platform: use one like linux/amd64"
-    ((${#regions[@]})) || regions=("$(default_region)")
+    # With --codebuild, boto3 finds the Region that is set.
+    ((${#regions[@]})) || [[ -n $codebuild ]] || regions=("$(default_region)")
     local region
-    for region in "${regions[@]}"; do
+    for region in ${regions[@]+"${regions[@]}"}; do
         [[ $region =~ ^[a-z]+(-[a-z]+)+-[0-9]+$ ]] || no_such_region "$region"
     done
 }
@@ -132,7 +143,9 @@ no_such_region() {
 
 version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' sm/__init__.py; }
 
+# In CodeBuild there is no git: the command that started the build has said what the tag is made of.
 revision() {
+    [[ -z ${BUILD_REVISION:-} ]] || { printf '%s' "$BUILD_REVISION"; return; }
     local commit suffix=''
     commit=$(git rev-parse --short=12 HEAD 2>/dev/null) ||
         die "this folder is not a git checkout with a commit, and the tag names the commit: run this in a clone"
@@ -142,20 +155,29 @@ revision() {
 
 # The repository's tags are immutable, so the tag contains everything that makes a different image.
 own_tag() {
+    [[ -z ${BUILD_TAG:-} ]] || { printf '%s' "$BUILD_TAG"; return; }
     local tag
     tag=$(version)-$1
     [[ $target == gpu ]] || tag+=-$target
-    if [[ -n $platform ]]; then tag+=-${platform##*/}; elif [[ $HOSTTYPE =~ ^(aarch64|arm64)$ ]]; then tag+=-arm64; fi
+    if [[ -n $platform ]]; then tag+=-${platform##*/}
+    elif [[ -z $codebuild && $HOSTTYPE =~ ^(aarch64|arm64)$ ]]; then tag+=-arm64; fi
     [[ -z $as_user ]] || tag+=-user
     [[ -z $models ]] || tag+=-models-$(hash_of "$models")
     printf '%s' "$tag"
 }
 
 # A hash of 12 digits over the names and contents of the folder's files.
-hash_of() { (cd "$1" && find -L . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12); }
+hash_of() {
+    local sha=(sha256sum)
+    command -v sha256sum >/dev/null || sha=(shasum -a 256)  # on a Mac
+    (cd "$1" && find -L . -type f -print0 | LC_ALL=C sort -z | xargs -0 "${sha[@]}" | "${sha[@]}" | cut -c1-12)
+}
 
 # The address of the clone's origin, without the password that it may contain.
-source_address() { { git remote get-url origin 2>/dev/null || echo unknown; } | sed 's#//[^/@]*@#//#'; }
+source_address() {
+    [[ -z ${BUILD_SOURCE:-} ]] || { printf '%s' "$BUILD_SOURCE"; return; }
+    { git remote get-url origin 2>/dev/null || echo unknown; } | sed 's#//[^/@]*@#//#'
+}
 
 registry_of() {
     local domain=amazonaws.com  # also for aws-us-gov
@@ -228,7 +250,9 @@ find_account() {
 prepare_build() {
     build_command=("$engine" build --tag "$1" --build-arg "VERSION=$(version)" --build-arg "REVISION=$2"
         --build-arg "SOURCE=$(source_address)")
-    [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:trixie-slim)
+    # Docker Hub limits CodeBuild's shared addresses (429); Amazon's mirror has the same image.
+    local hub=${CODEBUILD_BUILD_ID:+public.ecr.aws/docker}
+    [[ $target == gpu ]] || build_command+=(--build-arg "BASE_IMAGE=${hub:-docker.io}/library/debian:trixie-slim")
     [[ -n $as_user ]] || build_command+=(--build-arg RUN_AS=0:0)
     [[ -z $platform ]] || build_command+=(--platform "$platform")
     [[ -z $models ]] || build_command+=(--target with-models --build-context "models=$models")
@@ -307,6 +331,27 @@ push_to() {
     password=$(ask_aws "$region" ecr get-login-password)
     log_in "$registry" "$password"
     for tag; do push "$image" "$registry" "$password" "$tag"; done
+}
+
+# --- Build in the account ----------------------------------------------------------------------------------------
+
+# Build the revision $1 with the tag $2 in CodeBuild, which runs this script.
+build_in_account() {
+    local python=.venv/bin/python region words
+    [[ -x $python ]] || python=${PYTHON:-python3}
+    "$python" -Pc 'import trireme_tools' 2>/dev/null ||
+        die "--codebuild needs the tools, which '$python' does not have: run 'make serve' here, or pip install" \
+            "'trireme-serving[tools]' and name that Python with PYTHON=…"
+    words=("$name" --tag "$2" --revision "$1" --source "$(source_address)" --target "$target")
+    for region in ${regions[@]+"${regions[@]}"}; do words+=(--region "$region"); done
+    [[ -z $extra_tag ]] || words+=(--extra-tag "$extra_tag")
+    [[ -z $platform ]] || words+=(--platform "$platform")
+    [[ -z $models ]] || words+=(--models "$models")
+    [[ -z $as_user ]] || words+=(--as-user)
+    [[ -z $sure ]] || words+=(--yes)
+    [[ -z $dry_run ]] || words+=(--dry-run)
+    [[ $1 != *-dirty ]] || say "there are changes that are not committed: the tag ends in -dirty"
+    "$python" -Pm trireme_tools.codebuild.build_command "${words[@]}"
 }
 
 # --- The dry run: print a script that does the same ------------------------------------------------------------

@@ -24,13 +24,14 @@ from werkzeug import Request, Response
 
 from tests.support.aws import REGION, aws_client
 from tests.support.http_server import serving
+from tests.support.played_codebuild import TARGET, PlayedCodeBuild
 
 ACCOUNT = "123456789012"
 MOTO = DomainDispatcherApplication(create_backend_app)
 #: In the User-Agent of calls that get moto's response and are not recorded.
 DIRECT = "direct-to-moto"
 #: Operations that begin so change nothing in the account; all others do.
-READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
+READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke", "BatchGet")
 
 
 class Call(Request):
@@ -129,6 +130,8 @@ class Proxy:
     #: The account's quotas of instances for endpoints, by instance type, and AWS's defaults of those that it has not.
     quotas: dict[str, int] = field(default_factory=lambda: {"ml.g4dn.xlarge": 20})
     default_quotas: dict[str, int] = field(default_factory=lambda: {"ml.c5.xlarge": 20, "ml.g5.xlarge": 0})
+    #: What plays builds; None if moto is enough.
+    codebuild: PlayedCodeBuild | None = None
     #: The inference components as they are described.
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -189,6 +192,10 @@ class Proxy:
         if call.headers.get("X-Amz-Target", "").startswith("ServiceQuotas"):
             is_default = "Default" in call.operation
             return quota_page(self.default_quotas if is_default else self.quotas, call.parameters)
+        if self.codebuild and call.headers.get("X-Amz-Target", "").startswith(TARGET):
+            made = self.codebuild.answer(call.operation, call.parameters)
+            if made is not None:
+                return json_response(made)
         if call.operation == "UpdateEndpoint":
             return self._update(call)
         if call.operation == "CreateEndpointConfig":

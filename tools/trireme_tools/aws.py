@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def session(region: str | None = None, profile: str | None = None) -> boto3.Sess
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, NoRegionError
 
+    region = region or os.environ.get("AWS_REGION")  # which boto3 does not read
     try:
         created = boto3.Session(region_name=region, profile_name=profile)
         if not created.region_name:

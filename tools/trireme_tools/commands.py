@@ -106,8 +106,8 @@ GROUPS = {
         "delete": Command(
             "Delete a SageMaker endpoint and everything that was created for it.",
             "trireme_tools.deploy.deploy_arguments:add_delete_arguments "
-            "trireme_tools.deploy.deploy_commands:delete",
-            ("delete pets", "delete pets --yes"),
+            "trireme_tools.codebuild.delete_command:run",
+            ("delete pets", "delete --build --yes"),
         ),
         "template": Command(
             "Print a deployment for CloudFormation, Terraform, Kubernetes, Helm or KServe.",

@@ -15,7 +15,9 @@ import pytest
 
 from sm.settings import HERE
 from tests.support.aws import ENVIRONMENT, fake_aws, registry_config, running_registry
+from tests.support.aws_proxy import Proxy, running_proxy
 from tests.support.containers import podman
+from tests.support.played_codebuild import PlayedCodeBuild, machine
 
 #: A program that needs no library, so that an image of it needs no base. Ubuntu's ``ldconfig`` is a script that calls it.
 PROGRAM = shutil.which("ldconfig.real", path="/sbin") or "/sbin/ldconfig"
@@ -122,3 +124,82 @@ def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Ite
     label = ("--filter", f"label={checkout.label}")
     if mine := podman("image", "ls", "--all", "--quiet", "--no-trunc", *label).split():
         podman("rmi", "--force", *set(mine))
+
+
+#: What the script and git need of a machine: no container engine, and no aws command line.
+LAPTOP_TOOLS = (
+    "bash",
+    "cat",
+    "cut",
+    "dirname",
+    "find",
+    "git",
+    "ls",
+    "sed",
+    "sh",
+    "sha256sum",
+    "sort",
+    "xargs",
+)
+
+
+@dataclass
+class Laptop:
+    """A clone on a machine without a container engine, and its account, whose builds are played."""
+
+    clone: Checkout
+    #: The same clone on a machine with Podman.
+    elsewhere: Checkout
+    aws: Proxy
+    builds: PlayedCodeBuild
+
+    def push(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.clone.push("--codebuild", *options, **env)
+
+    def delete(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run ``sm delete --build``."""
+        command = [sys.executable, "-m", "sm.cli", "delete", "--build", *options]
+        return subprocess.run(
+            command, cwd=self.clone.folder.parent, capture_output=True, text=True, env=self.clone.env
+        )
+
+    def resources(self) -> dict[str, list[str]]:
+        """List the account."""
+        s3, iam, ecr, codebuild = (self.aws.client(name) for name in ("s3", "iam", "ecr", "codebuild"))
+        buckets = [each["Name"] for each in s3.list_buckets()["Buckets"]]
+        return {
+            "buckets": buckets,
+            "objects": [
+                row["Key"] for name in buckets for row in s3.list_objects_v2(Bucket=name).get("Contents", ())
+            ],
+            "roles": [each["RoleName"] for each in iam.list_roles()["Roles"]],
+            "projects": codebuild.list_projects()["projects"],
+            "repositories": [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]],
+        }
+
+
+@pytest.fixture
+def laptop(pushing: Checkout, registry: str, tmp_path: Path) -> Iterator[Laptop]:
+    """Such a machine. The builds' own machine has Podman and the aws command line."""
+    tools = tmp_path / "laptop"
+    tools.mkdir()
+    for name in LAPTOP_TOOLS:
+        (tools / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
+    with running_proxy(Proxy()) as aws:
+        path = f"{AWS_COMMAND.parent}:{os.environ['PATH']}"
+        environment = machine(registry, aws.url, tmp_path / "machine", path)
+        aws.codebuild = PlayedCodeBuild(aws.client, tmp_path / "builds", {**ENVIRONMENT, **environment})
+        own = {
+            "AWS_ENDPOINT_URL": aws.url,
+            "PATH": str(tools),
+            "PYTHON": sys.executable,
+            "PYTHONPATH": f"{HERE}:{HERE / 'tools'}:{HERE / 'extensions'}",
+            "TRIREME_CACHE": str(tmp_path / "cache"),
+        }
+        kept = {name: value for name, value in pushing.env.items() if name not in ("DOCKER", "REGISTRY")}
+        clone = Checkout(pushing.folder, {**kept, **own}, pushing.label)
+        pushing.env["REGISTRY_AUTH_FILE"] = environment["REGISTRY_AUTH_FILE"]
+        try:
+            yield Laptop(clone, pushing, aws, aws.codebuild)
+        finally:
+            aws.codebuild.close()

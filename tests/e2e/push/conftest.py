@@ -1,5 +1,5 @@
 """A small checkout to push from, Podman, a real registry and a fake AWS: as a team would have them, but on loopback."""
 
-from tests.e2e.push.checkout import checkout, moto, pushing, registry
+from tests.e2e.push.checkout import checkout, laptop, moto, pushing, registry
 
-__all__ = ["checkout", "moto", "pushing", "registry"]
+__all__ = ["checkout", "laptop", "moto", "pushing", "registry"]

@@ -67,6 +67,7 @@ def test_every_action_and_policy_is_one_that_iam_knows(sm: RunSm, tmp_path: Path
     """cfn-lint knows IAM's actions and the grammar of policies, so it checks a stack that has all of them."""
     single_model = print_policies(sm, f"{PLAIN} {OTHER_ACCOUNT} {ASYNC}")
     gateway = print_policies(sm, GATEWAY)
+    build = print_policies(sm, "--build --account 123456789012 --region eu-west-1")
     group = {"GroupDescription": "one", "VpcId": "vpc-0123456789abcdef0"}
     resources = {
         "Execution": role(single_model["role"]),
@@ -74,6 +75,8 @@ def test_every_action_and_policy_is_one_that_iam_knows(sm: RunSm, tmp_path: Path
         "Deployer": resource("IAM::ManagedPolicy", PolicyDocument=single_model["deployer"]),
         "Repository": resource("ECR::Repository", RepositoryPolicyText=single_model["repository"]),
         "Gateway": role(gateway),
+        "Build": role(build["role"]),
+        "Builder": resource("IAM::ManagedPolicy", PolicyDocument=build["builder"]),
         "GatewayGroup": resource("EC2::SecurityGroup", **group, **gateway["network"]["gateway"]),
         "TritonGroup": resource("EC2::SecurityGroup", **group, **gateway["network"]["triton"]),
     }
@@ -106,12 +109,21 @@ ACTION_NAMES = {
 }
 
 
-def test_the_deployer_may_make_every_call_that_sm_deploy_makes(sm: RunSm) -> None:
-    verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter"
-    code = "".join(file.read_text() for file in (HERE / "tools" / "trireme_tools" / "deploy").glob("*.py"))
-    calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code))
-    assert {"create_endpoint", "put_metric_alarm"} <= calls
-    statements = print_policies(sm, PLAIN)["deployer"]["Statement"]
+@pytest.mark.parametrize(
+    ("package", "options", "policy", "some"),
+    [
+        ("deploy", PLAIN, "deployer", {"create_endpoint", "put_metric_alarm"}),
+        ("codebuild", "--build", "builder", {"start_build", "put_role_policy", "delete_project"}),
+    ],
+)
+def test_a_policy_allows_every_call_that_its_commands_make(
+    sm: RunSm, package: str, options: str, policy: str, some: set[str]
+) -> None:
+    verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter|start|stop|batch"
+    code = "".join(file.read_text() for file in (HERE / "tools" / "trireme_tools" / package).glob("*.py"))
+    calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code)) - {"batch_size"}
+    assert some <= calls
+    statements = print_policies(sm, options)[policy]["Statement"]
     allowed = {action for statement in statements for action in statement["Action"]}
     allowed_without_service = {action.partition(":")[2].lower() for action in allowed}
     for call in calls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,28 @@ class Resource:
     remove: Callable[[], None]
 
 
+def remove_all(account: Account, name: str, resources: Iterable[Resource], is_sure: bool) -> None:
+    """List the resources of ``name``, ask unless ``is_sure``, and remove them."""
+    found = list(resources)
+    if not found:
+        raise CommandError(f"found nothing of {name!r} in {account.region}; check the name and --region.")
+    for resource in found:
+        account.results.say(resource.description)
+    if not is_sure:
+        ask(account, f"Remove all this? Type {name} to confirm:", name, "nothing was removed")
+    for resource in found:
+        resource.remove()
+
+
+def ask(account: Account, question: str, answer: str, otherwise: str) -> None:
+    """Ask on standard error. Raises :class:`CommandError` with ``otherwise`` for any other answer."""
+    if not sys.stdin.isatty():
+        raise CommandError(f"{otherwise}: stdin is not a terminal; pass --yes")
+    account.progress.say(question)
+    if sys.stdin.readline().strip() != answer:
+        raise CommandError(f"{otherwise}.")
+
+
 class Deletion:
     """Finds a deployment's resources by name and tag, including those of an interrupted run."""
 
@@ -34,28 +56,11 @@ class Deletion:
 
     def run(self, is_sure: bool) -> None:
         """List the resources, ask unless ``is_sure``, and remove them."""
-        resources = list(self._resources())
-        if not resources:
-            raise CommandError(
-                f"found nothing of {self._name!r} in {self._account.region}; check the name and --region."
-            )
-        for resource in resources:
-            self._account.results.say(resource.description)
-        if not is_sure:
-            self._ask()
-        for resource in resources:
-            resource.remove()
+        remove_all(self._account, self._name, self._resources(), is_sure)
         self._account.progress.say(
             f"removed. Its logs stay to be read; without them: "
             f"aws logs delete-log-group --log-group-name {endpoint_logs.group_name(self._name)}"
         )
-
-    def _ask(self) -> None:
-        if not sys.stdin.isatty():
-            raise CommandError("nothing was removed: stdin is not a terminal; pass --yes")
-        self._account.progress.say(f"Remove all this? Type {self._name} to confirm:")
-        if sys.stdin.readline().strip() != self._name:
-            raise CommandError("nothing was removed.")
 
     def _resources(self) -> Iterator[Resource]:
         """Yield the resources in the order of deletion: archives last, as they are found through the

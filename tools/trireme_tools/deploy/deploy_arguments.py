@@ -248,6 +248,12 @@ def add_status_arguments(command: argparse.ArgumentParser) -> None:
 
 def add_delete_arguments(command: argparse.ArgumentParser) -> None:
     add_status_arguments(command)
+    command.add_argument(
+        "--build",
+        action="store_true",
+        help="delete instead what './build_and_push.sh --codebuild' has made: the project, its role and what "
+        "was sent. NAME is the image's repository (trireme)",
+    )
     command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 

@@ -50,15 +50,17 @@ class Image:
 
     @property
     def partition(self) -> str:
-        """Return the partition of a Region: ``aws-cn`` for China, ``aws-us-gov`` for the government's."""
-        partitions = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
-        return next(
-            (name for start, name in partitions.items() if self.region.startswith(f"{start}-")), "aws"
-        )
+        return partition_of(self.region)
 
     @property
     def arn(self) -> str:
         return f"arn:{self.partition}:ecr:{self.region}:{self.account}:repository/{self.repository}"
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of a Region: ``aws-cn`` for China, ``aws-us-gov`` for the government's."""
+    partitions = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
+    return next((name for start, name in partitions.items() if region.startswith(f"{start}-")), "aws")
 
 
 def show_images(options: argparse.Namespace) -> int:

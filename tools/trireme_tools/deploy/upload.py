@@ -44,7 +44,7 @@ class Uploader:
         if not (archive or mme):
             entries = archive_plan.plan_one(repository, repository, Exclusion(repository)).entries
             return FileUploader(self._account, repository, entries, self._check).send(
-                bucket or self._default_bucket(), f"{resources.KEY_PREFIX}/{name}/"
+                bucket or provide_default_bucket(self._account), f"{resources.KEY_PREFIX}/{name}/"
             )
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class Uploader:
             )
             digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
             target = S3Uri(
-                bucket or self._default_bucket(),
+                bucket or provide_default_bucket(self._account),
                 f"{resources.KEY_PREFIX}/{name}/{_combined_digest(digests)}/",
             )
             files = [Path(packed) / f"{plan.name}.tar.gz" for plan in plans]
@@ -71,24 +71,6 @@ class Uploader:
 
     def _pack(self, plan: ArchivePlan, folder: Path) -> str:
         return archive_writer.write(folder / f"{plan.name}.tar.gz", plan.entries, self._account.progress)
-
-    def _default_bucket(self) -> str:
-        """Return the bucket that SageMaker's SDK uses, created if needed; never one of another account."""
-        account, region = self._account, self._account.region
-        bucket = default_bucket(account)
-        if account.describe(
-            "s3",
-            "head_bucket",
-            f"look at bucket {bucket}",
-            Bucket=bucket,
-            ExpectedBucketOwner=account.number,
-        ):
-            return bucket
-        location: dict[str, Any] = {}
-        if region != "us-east-1":  # whose name S3 does not take
-            location["CreateBucketConfiguration"] = {"LocationConstraint": region}
-        account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **location)
-        return bucket
 
     def _put(self, file: Path, target: S3Uri) -> None:
         key, size, account = f"{target.key}{file.name}", file.stat().st_size, self._account
@@ -126,6 +108,19 @@ class Uploader:
 
 def default_bucket(account: Account) -> str:
     return f"sagemaker-{account.region}-{account.number}"
+
+
+def provide_default_bucket(account: Account) -> str:
+    """Return the bucket that SageMaker's SDK uses, created if needed; never one of another account."""
+    bucket, owner = default_bucket(account), account.number
+    doing = f"look at bucket {bucket}"
+    if account.describe("s3", "head_bucket", doing, Bucket=bucket, ExpectedBucketOwner=owner):
+        return bucket
+    location: dict[str, Any] = {}
+    if account.region != "us-east-1":  # whose name S3 does not take
+        location["CreateBucketConfiguration"] = {"LocationConstraint": account.region}
+    account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **location)
+    return bucket
 
 
 def _combined_digest(digests: dict[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import Any
 
@@ -51,6 +51,7 @@ class Waiter:
     """Polls an endpoint until it is steady. Tests have their own time: ``now`` and ``sleep``."""
 
     kind = "endpoint"
+    passing: Collection[str] = PASSING
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Waiter:
                 try:
                     endpoint = self._poll(name)
                     last_answer = self._now()
-                    if endpoint is None or endpoint["EndpointStatus"] not in PASSING:
+                    if endpoint is None or endpoint["EndpointStatus"] not in self.passing:
                         break
                     self._status, self._detail = endpoint["EndpointStatus"], self._last_line(name, since)
                 except ServiceUnavailable as error:

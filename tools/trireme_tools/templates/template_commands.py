@@ -76,7 +76,11 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def add_iam_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the endpoint's name; with --gateway, the gateway's")
+    command.add_argument(
+        "name",
+        metavar="NAME",
+        help="the endpoint's name; with --gateway, the gateway's; with --build, the image's repository",
+    )
     command.add_argument(
         "--image", metavar="URI", help="the image (default: the image of the existing endpoint)"
     )
@@ -96,6 +100,11 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
         help="the endpoint's account if the image is in another one (the image's account)",
     )
     command.add_argument("--role", metavar="ARN", help="the endpoint's role (NAME-execution)")
+    command.add_argument(
+        "--build",
+        action="store_true",
+        help="print the policies of a build in the account ('./build_and_push.sh --codebuild')",
+    )
     gateway = command.add_argument_group("the gateway")
     gateway.add_argument("--gateway", action="store_true", help="print the policy of the gateway's function")
     gateway.add_argument(
@@ -144,8 +153,24 @@ def template(options: argparse.Namespace) -> int:
 
 def iam(options: argparse.Namespace) -> int:
     """Print the policies."""
-    show(gateway_documents(options) if options.gateway else endpoint_documents(options))
+    if options.build:
+        show(build_documents(options))
+    else:
+        show(gateway_documents(options) if options.gateway else endpoint_documents(options))
     return 0
+
+
+def build_documents(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the policies of CodeBuild's role and of who starts builds, for any Region and account if none
+    is given.
+    """
+    from trireme_tools.codebuild.project import Names  # it needs boto3, which templates do not
+
+    region, account = options.region or ANY, options.account or ANY
+    bucket = options.bucket or f"sagemaker-{region}-{account}"
+    names = Names(options.name, account, [region], bucket)
+    role = {"name": names.role, "trust": names.document("trust"), "policy": names.document("role")}
+    return {"role": role, "builder": names.document("builder")}
 
 
 def show(document: dict[str, Any]) -> None:

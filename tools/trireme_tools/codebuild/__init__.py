@@ -1,0 +1,1 @@
+"""Build the image in the account, with AWS CodeBuild: for a machine without a container engine."""
