@@ -6,6 +6,7 @@ A row of a door is an entry point of its group. ``docs/inside/architecture.md`` 
 from __future__ import annotations
 
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from sm.errors import StartError
@@ -25,6 +26,17 @@ def load(group: str) -> tuple[Any, ...]:
     """
     rows = sorted(_every().select(group=group), key=lambda row: (row.name, row.value))
     return tuple(map(_load, rows))
+
+
+def moved(address: str) -> ModuleType:
+    """Import the module of an extension that people import at an address in the core.
+
+    Raises :class:`ImportError` if the extension is not installed.
+    """
+    for row in _every().select(group="sm.moved_modules", name=address):
+        module: ModuleType = _load(row)
+        return module
+    raise ImportError(f"{address} is part of an extension: {INSTALL_EXTENSIONS}", name=address)
 
 
 @cache  # all doors from one read, which takes 10 ms

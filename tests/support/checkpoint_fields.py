@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from sm.server.checkpoint.files import Field, Fields
-from sm.server.checkpoint.generation_config import GENERATION
-from sm.server.checkpoint.pictures import COMMON, PROCESSORS
-from sm.server.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
-from sm.server.checkpoint.sounds import SOUND, SPEECH
-from sm.server.checkpoint.texts import TOKENIZER
 from sm.settings import HERE
+from trireme_extensions.tasks.checkpoint.files import Field, Fields
+from trireme_extensions.tasks.checkpoint.generation_config import GENERATION
+from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS
+from trireme_extensions.tasks.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
+from trireme_extensions.tasks.checkpoint.sounds import SOUND, SPEECH
+from trireme_extensions.tasks.checkpoint.texts import TOKENIZER
 
 PAGE = HERE / "docs" / "clients" / "checkpoint-fields.md"
 START, END = "<!-- fields -->", "<!-- /fields -->"

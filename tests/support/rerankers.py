@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sm.server.hugging_face import read_folder
 from tests.support.task_models import write_text_model
+from trireme_extensions.tasks.hugging_face import read_folder
 
 QUERY = "where does ada live ?"
 #: The fifth is too long for the model, and the last is equal to the first.

@@ -1,47 +1,38 @@
-"""Clients of common tasks. A model whose folder has a ``task.json`` is served by its task's class."""
+"""The public address of the tasks' classes, which an extension has: clients that people ejected import it."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
-from sm.client.tasks.task_table import TASKS
+from sm.entry_points import moved
 
-if TYPE_CHECKING:
-    from sm.client.tasks.detection import ObjectDetection
-    from sm.client.tasks.fill_mask import FillMask
-    from sm.client.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
-    from sm.client.tasks.question_answering import QuestionAnswering
-    from sm.client.tasks.sound import AudioClassification, SpeechRecognition
-    from sm.client.tasks.tabular import Tabular
-    from sm.client.tasks.text import (
-        SentenceEmbeddings,
-        TextClassification,
-        ZeroShotClassification,
-    )
-    from sm.client.tasks.text_to_text import TextToText
-    from sm.client.tasks.token_classification import TokenClassification
+_tasks = moved(__name__)
+__path__: list[str] = []
 
-__all__ = [
-    "AudioClassification",
-    "FillMask",
-    "ImageClassification",
-    "ImageEmbeddings",
-    "ImageSegmentation",
-    "ObjectDetection",
-    "QuestionAnswering",
-    "SentenceEmbeddings",
-    "SpeechRecognition",
-    "Tabular",
-    "TextClassification",
-    "TextToText",
-    "TokenClassification",
-    "ZeroShotClassification",
-]
+
+class _Submodules(MetaPathFinder, Loader):
+    """Finds ``sm.client.tasks.image`` and the like: the extension's own modules, not second copies."""
+
+    def find_spec(self, fullname: str, _: Sequence[str] | None, __: object = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname.rpartition(".")[0] == __name__ else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(f"{_tasks.__name__}.{spec.name.rpartition('.')[2]}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = module.__spec__ and module.__spec__.loader_state
+
+
+sys.meta_path.append(_Submodules())
 
 
 def __getattr__(name: str) -> Any:
-    module = next((module for module, class_name in TASKS.values() if class_name == name), None)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(_tasks, name)

@@ -12,11 +12,9 @@ import onnx
 import pytest
 from onnx import parser
 
-from sm.client.tasks.task_file import TASK_FILE
 from sm.plugins.sources import ClientSource
 from sm.repository.model_makers import Source, make
 from sm.router.answers import dumps
-from sm.server.hugging_face import ModelSource
 from sm.settings import Settings
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (
@@ -31,6 +29,8 @@ from tests.support.task_models import (
     write_text_model,
 )
 from trireme_extensions.convert.targets import GRAPH
+from trireme_extensions.tasks.hugging_face import ModelSource
+from trireme_extensions.tasks.task_file import TASK_FILE
 from trireme_tools.scaffold.new_model import SAMPLES
 
 LABELS = ("sad", "glad", "mad")
@@ -197,10 +197,13 @@ def test_a_model_that_is_no_graph_is_known_by_its_answers(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             ask(client, text="Ada lives in Paris.")
-    assert len([record for record in caplog.records if record.name.startswith("sm.client.tasks")]) == count
+    assert (
+        len([record for record in caplog.records if record.name.startswith("trireme_extensions.tasks")])
+        == count
+    )
 
 
 def test_plain_scores_are_not_doubted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_text_model(tmp_path, "text-classification", LABELS)
     ask(load_task(tmp_path, task="text-classification"), text="Ada lives in Paris.")
-    assert not [record for record in caplog.records if record.name.startswith("sm.client.tasks")]
+    assert not [record for record in caplog.records if record.name.startswith("trireme_extensions.tasks")]

@@ -20,7 +20,6 @@ from sm.router.answers import write_call
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
-from sm.server.hugging_face import read_folder
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import (
     load_task,
@@ -32,6 +31,7 @@ from tests.support.task_models import (
     write_text_model,
     write_translator,
 )
+from trireme_extensions.tasks.hugging_face import read_folder
 
 ANSWERS_FILE = Path(__file__).with_name("pipeline_answers.json")
 LABELS: dict[str, tuple[str, ...]] = {

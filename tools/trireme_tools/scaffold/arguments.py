@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from sm.client.tasks.task_table import TASKS
 from sm.settings import Settings
+from trireme_extensions.tasks.task_table import TASKS
 
 
 def add_model_arguments(command: argparse.ArgumentParser) -> None:

@@ -14,8 +14,6 @@ from string import Template
 from typing import Any
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.client.tasks.sound import EXAMPLE_SOUND
-from sm.client.tasks.task_file import TASK_FILE, task_class
 from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
 from sm.models.fetch.addresses import checkpoint_files
@@ -24,9 +22,6 @@ from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
-from sm.server.checkpoint.files import read_json
-from sm.server.checkpoint.texts import configured_tokenizer
-from sm.server.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from sm.settings import Settings
 from sm.triton.tensors import STRINGS
 from trireme_extensions.convert.build_request import BuildRequest
@@ -35,6 +30,11 @@ from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.samples import InProcess
 from trireme_extensions.convert.targets import GRAPH
+from trireme_extensions.tasks.checkpoint.files import read_json
+from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer
+from trireme_extensions.tasks.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
+from trireme_extensions.tasks.sound import EXAMPLE_SOUND
+from trireme_extensions.tasks.task_file import TASK_FILE, task_class
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"

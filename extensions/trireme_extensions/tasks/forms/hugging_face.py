@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pybase64
 
-from sm.client import tasks
 from sm.client.base import Client
 from sm.client.embeddings import shorten
 from sm.client.fill_mask import MaskClient
-from sm.client.tasks.task_file import MAX_LABELS
-from sm.client.tasks.task_table import TASKS
 from sm.errors import WrongPayload
 from sm.http.messages import OCTET_STREAM
 from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
 from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call
+from trireme_extensions import tasks
+from trireme_extensions.tasks.task_file import MAX_LABELS
+from trireme_extensions.tasks.task_table import TASKS
 
 Parameters = dict[str, Any]
 #: The meaning of ``top_k: null``: all labels.

@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers import AutoTokenizer
 
-from sm.client.tasks.cleanup import clean_up, cleans_up
-from sm.client.tasks.text_to_text import TextToText
-from sm.server.checkpoint.texts import configured_tokenizer
+from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer
+from trireme_extensions.tasks.cleanup import clean_up, cleans_up
+from trireme_extensions.tasks.text_to_text import TextToText
 
 BERT = [
     "[PAD]",

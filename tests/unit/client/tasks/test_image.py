@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from sm.client.tasks.detection import find_layout
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from tests.support.hostile_pictures import encode
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import ask, describe_pictures, load_task, write_constants, write_segmenter
+from trireme_extensions.tasks.detection import find_layout
 
 LABELS = ("red", "green", "blue")
 #: Centre x and y, width, height, objectness, a score for each class, in an input of 8 by 8 pixels.

@@ -12,14 +12,14 @@ import soundfile
 
 from sm.client.base import TensorClient
 from sm.client.decode_budget import DecodeBudget
-from sm.client.tasks import sound
-from sm.client.tasks.tabular import MAX_ROWS, Rows
-from sm.client.tasks.text import MAX_CANDIDATES
 from sm.errors import TooLarge, WrongPayload
 from tests.support.memory import peak_of_process
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import ask, load_task, write_text_model
 from tests.unit.client.memory import MIB, measured
+from trireme_extensions.tasks import sound
+from trireme_extensions.tasks.tabular import MAX_ROWS, Rows
+from trireme_extensions.tasks.text import MAX_CANDIDATES
 
 
 def check_refused(client: TensorClient, field: str, **payload: Any) -> None:

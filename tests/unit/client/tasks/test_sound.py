@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 
 from sm.client.base import TensorClient
-from sm.client.tasks.sound import read_recording, resample
 from sm.errors import BadInput, StartError
-from sm.server.checkpoint.sounds import sounds
 from tests.support.task_models import ask, load_task, tones, write_sound_model
+from trireme_extensions.tasks.checkpoint.sounds import sounds
+from trireme_extensions.tasks.sound import read_recording, resample
 
 SPEECH, SOUNDS = "automatic-speech-recognition", "audio-classification"
 

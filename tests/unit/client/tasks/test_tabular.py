@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sm.client.base import TensorClient
-from sm.client.tasks.tabular import DTYPES, Rows, reader_of
 from sm.errors import BadInput, StartError, WrongPayload
 from tests.support.onnx_graphs import write_graph
 from tests.support.task_models import ask, load_task
+from trireme_extensions.tasks.tabular import DTYPES, Rows, reader_of
 
 PEOPLE = """(int64[b,1] age, float[b,1] income) => (float[b,1] sum, int64[b,1] same) {
     years = Cast<to = 1>(age)

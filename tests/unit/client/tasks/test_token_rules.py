@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sm.client.tasks.token_rules import Rows, TokenChoice, TokenRules
 from tests.unit.client.tasks.token_tables import CASES, END, SOURCES, START, TABLES
+from trireme_extensions.tasks.token_rules import Rows, TokenChoice, TokenRules
 
 
 def generate(table: NDArray[np.float32], rules: dict[str, Any], source: list[int]) -> list[int]:

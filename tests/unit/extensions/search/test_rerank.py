@@ -23,10 +23,10 @@ from sm.router.answers import dumps
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest, Message
-from sm.server.hugging_face import read_folder
 from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
 from tests.support.task_models import load_task, write_text_model
 from trireme_extensions.search.cohere import RerankRequest
+from trireme_extensions.tasks.hugging_face import read_folder
 
 ANSWERS = json.loads((Path(__file__).parents[2] / "client" / "rerank_answers.json").read_text())
 BODY = {"model": "ranker", "query": QUERY, "documents": ["ada"]}

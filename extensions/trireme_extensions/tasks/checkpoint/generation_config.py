@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sm.client.tasks.token_rules import TokenRules
 from sm.errors import CommandError
-from sm.server.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.token_rules import TokenRules
 
 FILE = "generation_config.json"
 OBEYED, ORIGIN = Field("obeyed"), Field("without effect", "says where the file comes from")

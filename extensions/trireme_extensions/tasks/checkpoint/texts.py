@@ -9,10 +9,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, normalizers
 
-from sm.client.tasks.cleanup import add_clean_up
 from sm.errors import CommandError
-from sm.server.checkpoint.files import Field, Fields, read_object, refuse
-from sm.server.checkpoint.sentences import transformer
+from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.sentences import transformer
+from trireme_extensions.tasks.cleanup import add_clean_up
 
 #: Transformers writes a number beyond this if a tokenizer has no limit.
 NO_LIMIT = 10**9

@@ -16,10 +16,10 @@ from pydantic import Field
 from sm.client.base import Array, TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import NPY_MAGIC, Payload, read_npy
 from sm.client.results import Table, TableRows
-from sm.client.tasks.task_file import TASK_FILE, TaskFile
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import BadInput, WrongPayload
 from sm.http.messages import CSV, NPY
+from trireme_extensions.tasks.task_file import TASK_FILE, TaskFile
 
 DTYPES: Mapping[str, Any] = {
     "FP32": np.float32,

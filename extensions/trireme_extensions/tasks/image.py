@@ -12,9 +12,9 @@ from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import Activation, ModelOptions, PictureClient
 from sm.client.payloads import ImagePayload
 from sm.client.results import Classes, Masks, ResultKind
-from sm.client.tasks.task_file import Classifier, TaskFile, Top, unit_vector
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_output
 from sm.errors import StartError
+from trireme_extensions.tasks.task_file import Classifier, TaskFile, Top, unit_vector
 
 
 class Classification(TaskFile):

@@ -12,7 +12,7 @@ import transformers
 from PIL import Image
 
 from sm.client.picture_steps import PictureSteps
-from sm.server.checkpoint.pictures import PROCESSORS, picture_steps
+from trireme_extensions.tasks.checkpoint.pictures import PROCESSORS, picture_steps
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}

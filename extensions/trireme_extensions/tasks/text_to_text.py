@@ -12,12 +12,12 @@ from pydantic import AliasChoices, Field
 from sm.client.base import Array, TensorMetadata
 from sm.client.payloads import Parameters
 from sm.client.results import Text
-from sm.client.tasks.cleanup import cleans_up
-from sm.client.tasks.text import TaskText, TextTask
-from sm.client.tasks.token_rules import Rows, Scores, TokenChoice, TokenRules
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors
 from sm.client.texts import ATTENTION, DTYPES, TextOptions
 from sm.client.texts import IDS as SOURCE
+from trireme_extensions.tasks.cleanup import cleans_up
+from trireme_extensions.tasks.text import TaskText, TextTask
+from trireme_extensions.tasks.token_rules import Rows, Scores, TokenChoice, TokenRules
 
 #: Inputs of the decoder, as optimum exports it; a model without padding takes no mask.
 IDS, HIDDEN, MASK = "input_ids", "encoder_hidden_states", "encoder_attention_mask"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sm.errors import CommandError
-from sm.server.checkpoint.files import Field, Fields, read_json, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_json, read_object, refuse
 
 #: The modules' own package; another one is code of a repository, which is never run.
 PACKAGE = "sentence_transformers."

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from sm.client.texts import Padding
 from sm.errors import CommandError
-from sm.server.checkpoint.texts import TOKENIZER, configured_tokenizer, max_length
+from trireme_extensions.tasks.checkpoint.texts import TOKENIZER, configured_tokenizer, max_length
 
 WORDS = "where ada lives in paris Ada <s> </s> <pad> ##s [UNK] [CLS] [SEP] [PAD] [MASK]"
 TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]

@@ -11,10 +11,10 @@ import pytest
 from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
 
 from sm.errors import CommandError
-from sm.server.checkpoint.generation_config import generation
-from sm.server.checkpoint.sounds import sounds
-from sm.server.hugging_face import read_folder
 from tests.support.task_models import write_sound_model, write_translator
+from trireme_extensions.tasks.checkpoint.generation_config import generation
+from trireme_extensions.tasks.checkpoint.sounds import sounds
+from trireme_extensions.tasks.hugging_face import read_folder
 
 ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1}
 

@@ -54,7 +54,7 @@ def detector(graph: Path) -> tuple[dict[str, Any], str, dict[str, Any]]:
 
 
 def _head(found: dict[str, str], model: onnx.ModelProto) -> str:
-    """Return the name of :class:`sm.client.tasks.detection.Head` for the rows."""
+    """Return the name of :class:`trireme_extensions.tasks.detection.Head` for the rows."""
     if found.get("head") == RT_DETR:
         return "rtdetr"
     if "rtdetr" in found.get("description", "").lower():  # before 8.4 no field had the layer

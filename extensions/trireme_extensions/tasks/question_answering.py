@@ -14,10 +14,10 @@ from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import softmax
 from sm.client.payloads import Parameters, Payload
 from sm.client.results import Text
-from sm.client.tasks.windows import WindowedTask, slide
 from sm.client.tensor_roles import UnsuitableModel, find_output
 from sm.client.texts import Ids
 from sm.errors import WrongPayload
+from trireme_extensions.tasks.windows import WindowedTask, slide
 
 OUTPUTS = ("start_logits", "end_logits")
 #: The defaults of ``max_seq_len`` and ``doc_stride`` in transformers' pipeline.

@@ -17,7 +17,10 @@ from sm.client.described import Activation, softmax
 from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
 from sm.client.payloads import Parameters, Payload, TextPayload
 from sm.client.results import Classes
-from sm.client.tasks.task_file import (
+from sm.client.tensor_roles import UnsuitableModel, find_output
+from sm.client.texts import ATTENTION, TextClient, TextOptions
+from sm.errors import StartError, WrongPayload
+from trireme_extensions.tasks.task_file import (
     Classifier,
     LowerCase,
     Task,
@@ -25,9 +28,6 @@ from sm.client.tasks.task_file import (
     ranked,
     unit_vector,
 )
-from sm.client.tensor_roles import UnsuitableModel, find_output
-from sm.client.texts import ATTENTION, TextClient, TextOptions
-from sm.errors import StartError, WrongPayload
 
 #: Tokens of a text of a pair beyond those that the model reads: the last ones are of a word that is cut off.
 SPARE_TOKENS = 16

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from sm.errors import ClientFailed, CommandError
-from sm.server.checkpoint.detectors import detector
-from sm.server.hugging_face import read_folder
 from tests.support.hostile_pictures import encode
 from tests.support.task_models import ask, load_task, write_constants
+from trireme_extensions.tasks.checkpoint.detectors import detector
+from trireme_extensions.tasks.hugging_face import read_folder
 
 NAMES = ("ship", "plane", "car")
 #: The rows of two objects for an input of 64 by 64, as each export gives them.

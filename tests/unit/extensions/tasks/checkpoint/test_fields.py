@@ -15,14 +15,14 @@ from transformers import GenerationConfig, PretrainedConfig, Wav2Vec2CTCTokenize
 from transformers.models.auto import configuration_auto
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from sm.client.tasks.task_table import TASKS
 from sm.errors import CommandError
 from sm.server import hugging_face
-from sm.server.checkpoint.generation_config import GENERATION, generation
-from sm.server.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
-from sm.server.checkpoint.sounds import SOUND, SPEECH, sounds
-from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER
 from tests.support.checkpoint_fields import CONFIG
+from trireme_extensions.tasks.checkpoint.generation_config import GENERATION, generation
+from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
+from trireme_extensions.tasks.checkpoint.sounds import SOUND, SPEECH, sounds
+from trireme_extensions.tasks.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER
+from trireme_extensions.tasks.task_table import TASKS
 
 LIBRARY = Path(transformers.__file__).parent
 GENERATED = {"decoder_start_token_id": 0, "eos_token_id": 1}

@@ -19,10 +19,10 @@ from sm.client.decode_budget import DECODED
 from sm.client.described import Activation
 from sm.client.payloads import Base64Bytes, Payload
 from sm.client.results import Classes, Text
-from sm.client.tasks.cleanup import clean_up
-from sm.client.tasks.task_file import Classifier, Task, TaskFile, Top
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 from sm.errors import BadInput, StartError
+from trireme_extensions.tasks.cleanup import clean_up
+from trireme_extensions.tasks.task_file import Classifier, Task, TaskFile, Top
 
 Samples = NDArray[np.float32]
 #: How WAV, FLAC, OGG and MP3 begin. The library reads many more formats, which nobody needs here.

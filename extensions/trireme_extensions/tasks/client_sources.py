@@ -20,7 +20,7 @@ class Tasks(SourceKind):
             yield ClientSource(file.parent.name, file, self.name)
 
     def client_class(self, source: ClientSource) -> type[Client]:
-        from sm.client.tasks.task_file import task_class  # the control plane makes no client
+        from trireme_extensions.tasks.task_file import task_class  # the control plane makes no client
 
         # The model may have the name of a client that comes with the box.
         return derive(task_class(source.file), model=source.name, replaces=source.name)

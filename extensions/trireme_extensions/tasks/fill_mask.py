@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sm.client.fill_mask import MaskClient
-from sm.client.tasks.task_file import Task
+from trireme_extensions.tasks.task_file import Task
 
 
 class FillMask(MaskClient, Task):

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from sm.client import tasks
 from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.described import Activation, DescribedClient, ModelOptions, read_labels, softmax
 from sm.client.described import read_lines as read_lines  # clients of people import it from here
 from sm.client.payloads import Parameters
-from sm.client.tasks.task_table import TASKS
 from sm.client.tensor_roles import find_output
 from sm.errors import StartError
+from trireme_extensions import tasks
+from trireme_extensions.tasks.task_table import TASKS
 
 log = logging.getLogger(__name__)
 TASK_FILE = "task.json"

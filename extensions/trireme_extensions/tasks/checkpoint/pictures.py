@@ -10,7 +10,7 @@ from typing import Any
 
 from sm.client.picture_steps import PictureSteps
 from sm.errors import CommandError
-from sm.server.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
 
 FILE = "preprocessor_config.json"
 STANDARD = ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sm.server.checkpoint.files import Field, Fields, read_object, refuse
-from sm.server.checkpoint.texts import CLEAN_UP, ORIGIN, TOKENIZER
+from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.texts import CLEAN_UP, ORIGIN, TOKENIZER
 
 FILE = "preprocessor_config.json"
 #: The class that makes samples; the others make spectrograms or codes.

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from sm.client.tasks.text import Layer, pooled
 from sm.errors import CommandError
-from sm.server.checkpoint.sentences import ACTIVATIONS, POOLINGS, sentences
-from sm.server.hugging_face import read_folder
 from tests.support.task_models import load_task, write_text_model
+from trireme_extensions.tasks.checkpoint.sentences import ACTIVATIONS, POOLINGS, sentences
+from trireme_extensions.tasks.hugging_face import read_folder
+from trireme_extensions.tasks.text import Layer, pooled
 
 TANH = "torch.nn.modules.activation.Tanh"
 DENSE = {"in_features": 6, "out_features": 3, "bias": True, "activation_function": TANH}

@@ -16,11 +16,11 @@ from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import softmax
 from sm.client.payloads import Parameters
 from sm.client.results import Table
-from sm.client.tasks.task_file import LowerCase
-from sm.client.tasks.text import TaskText
-from sm.client.tasks.windows import WindowedTask, slide
 from sm.client.texts import Ids
 from sm.errors import WrongPayload
+from trireme_extensions.tasks.task_file import LowerCase
+from trireme_extensions.tasks.text import TaskText
+from trireme_extensions.tasks.windows import WindowedTask, slide
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 

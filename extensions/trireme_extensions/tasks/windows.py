@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sm.client.base import Tensors
-from sm.client.tasks.text import TextTask
 from sm.client.texts import Ids
+from trireme_extensions.tasks.text import TextTask
 
 #: Windows of a text at most; 32,768 characters have some 130 of the usual size.
 MAX_WINDOWS = 200
