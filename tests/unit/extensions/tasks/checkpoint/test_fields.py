@@ -16,8 +16,8 @@ from transformers.models.auto import configuration_auto
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from sm.errors import CommandError
-from sm.server import hugging_face
 from tests.support.checkpoint_fields import CONFIG
+from trireme_extensions.tasks import hugging_face
 from trireme_extensions.tasks.checkpoint.generation_config import GENERATION, generation
 from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
 from trireme_extensions.tasks.checkpoint.sounds import SOUND, SPEECH, sounds
