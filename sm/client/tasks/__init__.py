@@ -13,7 +13,7 @@ from typing import Any
 from sm.entry_points import moved
 
 _tasks = moved(__name__)
-__path__: list[str] = []
+__path__ = []
 
 
 class _Submodules(MetaPathFinder, Loader):
