@@ -255,6 +255,8 @@ def wait(
 ) -> Done:
     """Wait for something while its caller waits too: every wait within an invocation is this one.
 
+    The report of a process in doubt is not given up: see ``AnswerGuard._report``.
+
     Args:
         until: Waits for it, for up to so many seconds, and returns it; None or False if it did not come.
         invocation: The one that waits. None if nobody can leave.

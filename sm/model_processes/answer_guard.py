@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sm.errors import Interrupted, NotReady, Unavailable
-from sm.invocation import Invocation, Ticket
+from sm.invocation import Invocation, Ticket, wait
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.model_processes.generations import (
     MAX_HEARTBEAT_AGE_S,
@@ -95,23 +95,25 @@ class AnswerGuard:
             raise NotReady("requests under which Triton crashed are sent first")
         return Ticket(tuple((each, shared.number(each)) for each in models), shared.resumed, alone)
 
-    def confirm(self, ticket: Ticket, identified: bool = False) -> None:
+    def confirm(self, ticket: Ticket, identified: bool = False, invocation: Invocation | None = None) -> None:
         """Accept an answer to a call.
 
         Args:
             ticket: Of the call.
             identified: True if the answer names its request, so that nothing is in doubt.
+            invocation: The one that made the call.
 
         Raises:
             Interrupted: The answer may be another request's.
+            DeadlinePassed, CallerGone: The invocation ended first.
         """
         shared = self.shared
         if identified or not ticket.generations:
             return
         if shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
-            self._wait_for_heartbeat(shared)
-        if shared.resumed and (seconds := shared.settling()) > 0:
-            time.sleep(seconds)
+            self._wait_for_heartbeat(shared, invocation)
+        if shared.resumed and shared.settling() > 0:
+            wait(partial(poll_until, lambda: shared.settling() <= 0), invocation)
         self.confirm_delivery((ticket,))
 
     def confirm_delivery(self, tickets: Iterable[Ticket]) -> None:
@@ -185,6 +187,11 @@ class AnswerGuard:
         return True
 
     @staticmethod
-    def _wait_for_heartbeat(shared: SharedGeneration) -> None:
-        if not poll_until(lambda: shared.heartbeat_age() <= MAX_HEARTBEAT_AGE_S, HEARTBEAT_TIMEOUT_S):
-            raise Interrupted(NO_HEARTBEAT)
+    def _wait_for_heartbeat(shared: SharedGeneration, invocation: Invocation | None) -> None:
+        end = time.monotonic() + HEARTBEAT_TIMEOUT_S
+
+        def give_up() -> None:
+            if time.monotonic() > end:
+                raise Interrupted(NO_HEARTBEAT)
+
+        wait(partial(poll_until, lambda: shared.heartbeat_age() <= MAX_HEARTBEAT_AGE_S), invocation, give_up)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +17,14 @@ from typing import NamedTuple, Protocol
 
 from sm.client.base import Client
 from sm.errors import ClientFailed, NotReady, StartError, TriremeError
-from sm.invocation import Invocation, ModelLease, turn
+from sm.invocation import Invocation, ModelLease, turn, wait
 from sm.models.canary import CANARY, STABLE
 from sm.models.load_records import LoadRecord
 from sm.models.model_leases import ModelLeases
 from sm.plugins import code_imports
 from sm.plugins.checks import ModelMissing, UncheckedClient
 from sm.plugins.sources import ClientSource, unload
-from sm.polling import POLL_S
+from sm.polling import poll_until
 
 #: How often a request looks up its model while that is unloaded and loaded again.
 MAX_LOOKUPS = 10
@@ -194,29 +193,32 @@ class Models:
         if held is not None and name in held:
             record: LoadRecord = held[name].record
             return record
-        while True:
-            row = self.refresh().rows.get(name)
-            if row is None or row.record is None:
-                return None
-            found, variant = row.record, ""
-            if self._leases is None or invocation is None or held is None:
-                return found
-            if row.canary is not None and row.canary.canary is not None:
-                is_new = row.canary.canary.is_for(invocation)
-                found, variant = (row.canary, CANARY) if is_new else (found, STABLE)
-            if self._leases.take(found.id):
-                lease = ModelLease(found, partial(self._leases.release, found.id), variant)
-                if self._are_loaded([found]):
-                    # Another record of the request may have been faster.
-                    first = held.setdefault(name, lease)
-                    if first is not lease:
-                        lease.give_back()
-                    kept: LoadRecord = first.record
-                    return kept
-                lease.give_back()
-            else:
-                invocation.check()
-                time.sleep(POLL_S)
+        take = partial(self._take, name, invocation)
+        return (take() or wait(partial(poll_until, take), invocation))[0]
+
+    def _take(self, name: str, invocation: Invocation | None) -> tuple[LoadRecord | None] | None:
+        """Return a loaded model's record, leased for the invocation; None while it is being unloaded."""
+        row = self.refresh().rows.get(name)
+        if row is None or row.record is None:
+            return (None,)
+        found, variant = row.record, ""
+        held = None if invocation is None else invocation.leases
+        if self._leases is None or invocation is None or held is None:
+            return (found,)
+        if row.canary is not None and row.canary.canary is not None:
+            is_new = row.canary.canary.is_for(invocation)
+            found, variant = (row.canary, CANARY) if is_new else (found, STABLE)
+        if not self._leases.take(found.id):
+            return None
+        lease = ModelLease(found, partial(self._leases.release, found.id), variant)
+        if not self._are_loaded([found]):
+            lease.give_back()
+            return None
+        # Another record of the request may have been faster.
+        first = held.setdefault(name, lease)
+        if first is not lease:
+            lease.give_back()
+        return (first.record,)
 
     def explain(self, name: str) -> TriremeError:
         """Return the error for a request for a name that is not served, or that has no client."""

@@ -183,6 +183,8 @@ class Calls:
         def admit() -> Ticket | None:
             nonlocal sentence
             check()
+            if time.monotonic() < began + POLL_S:  # what is gone may not have been noticed yet
+                return None
             if self._shared.triton != SERVES or not take_turn():
                 return None
             try:
@@ -194,10 +196,7 @@ class Calls:
                 return None
             return None if any(self._is_being_replaced(each) for each, _ in ticket.generations) else ticket
 
-        # At least once: what is gone may not have been noticed yet.
-        time.sleep(min(POLL_S, invocation.remaining()))
         try:
-            invocation.check()
             ticket = wait(partial(poll_until, admit), invocation)
         except DeadlinePassed:
             raise DeadlinePassed(f"the invocation's time ended during a wait: {sentence}") from None

@@ -197,7 +197,7 @@ class Upstream:
         if connection.prepare_next():
             self._idle.append(connection)
         failure = _failure(reply.status, body, model, began)
-        self._confirm(failure, ticket)
+        self._confirm(failure, ticket, invocation)
         if failure is None:
             return complete
         version = VERSION_PATH.match(request.target)
@@ -220,7 +220,7 @@ class Upstream:
         try:
             for piece in parts:
                 invocation.check()
-                self._confirm(_failure(200, piece, model, began), ticket)
+                self._confirm(_failure(200, piece, model, began), ticket, invocation)
                 self._guard.note_part(model)
                 yield piece
         except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
@@ -229,11 +229,11 @@ class Upstream:
         finally:
             parts.close()
 
-    def _confirm(self, failure: Failed | None, ticket: Ticket) -> None:
+    def _confirm(self, failure: Failed | None, ticket: Ticket, invocation: Invocation) -> None:
         """Raise :class:`NotReady` if a reply may be the answer to another request."""
         if failure is not None and failure.stalled is not None:
             self._guard.report_stall(ticket, failure.stalled)
-        self._guard.confirm(ticket)
+        self._guard.confirm(ticket, invocation=invocation)
 
     def close(self) -> None:
         while self._idle:

@@ -232,7 +232,7 @@ class Transport:
             raise self._guard.report_mismatch(ticket, plan.model)
         # A token says nothing about the models that the model calls.
         identified = bool(plan.token) and len(ticket.generations) == 1
-        self._guard.confirm(ticket, identified)
+        self._guard.confirm(ticket, identified, plan.invocation)
         if plan.invocation and not identified:
             plan.invocation.tickets.add(ticket)
 

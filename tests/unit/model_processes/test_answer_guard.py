@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sm.errors import NotReady
+from sm.errors import CallerGone, NotReady
 from sm.invocation import Invocation
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.model_processes import answer_guard, hang_watch
@@ -145,6 +145,17 @@ def test_without_a_heartbeat_only_identified_answers_count(
     guard.confirm(ticket, identified=True)
     with pytest.raises(NotReady):
         guard.confirm(ticket)
+
+
+def test_who_waits_for_a_heartbeat_or_after_a_standstill_may_leave(guard: AnswerGuard) -> None:
+    ticket = guard.admit("resnet")
+    gone = Invocation(time.monotonic() + 60, is_disconnected=lambda: True)
+    guard.shared.resume()
+    with pytest.raises(CallerGone):
+        guard.confirm(ticket, invocation=gone)
+    time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
+    with pytest.raises(CallerGone):
+        guard.confirm(ticket, invocation=gone)
 
 
 def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard) -> None:
