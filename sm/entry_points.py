@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 #: The command that installs the extensions of this repository where the core is alone.
 INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
+#: The paths that they serve.
+PATHS = frozenset(
+    {"/v1/embeddings", "/v1/rerank", "/v1/models", "/v2/rerank", "/rerank", "/infinity/rerank", "/embed"}
+)
+
+
+def advice(path: str) -> str:
+    """Return what a caller reads of a path without a route: it may be one of the extensions'."""
+    return f". The extensions have it: {INSTALL_EXTENSIONS}" if path in PATHS else ""
 
 
 @cache

@@ -13,6 +13,7 @@ from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_path_info
 
+from sm.entry_points import advice
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -117,7 +118,8 @@ def error_answer(
 
 def _to_trireme_error(error: HTTPException, environ: WSGIEnvironment) -> TriremeError:
     if error.code == 404:
-        return NotFound(f"no such path: {get_path_info(environ)[:200]}")
+        path = get_path_info(environ)[:200]
+        return NotFound(f"no such path: {path}{advice(path)}")
     if error.code == 405:
         return MethodNotAllowed("Method Not Allowed")
     if error.code == 413:

@@ -30,6 +30,9 @@ FILE = "file"
 #: The page that shows how code of other systems is served.
 PAGE = "docs/start/from-elsewhere.md"
 PACKAGE = "trireme_clients"
+#: The extensions' kind of a model without code, and its file: a box that served such a model without its task
+#: would answer otherwise than its owner means.
+TASK, TASK_FILE = "task", "task.json"
 Place = TypeVar("Place", Path, CodeFolder)
 
 
@@ -181,6 +184,8 @@ def discover_in_models(repository: Path, sources: Iterable[ClientSource]) -> Ite
         for source in _ask(kind, kind.find_in_repository, repository):
             if source.name not in own_clients:
                 yield source
+    if TASK not in kinds() and (file := next(repository.glob(f"*/{TASK_FILE}"), None)):
+        raise StartError(f"{file}: nothing that is installed reads it: {entry_points.INSTALL_EXTENSIONS}.")
 
 
 def _ask(

@@ -12,6 +12,7 @@ from flask import Blueprint, Request, Response, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
+from sm.entry_points import advice
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import JSON, Answer
 from sm.invocation import running
@@ -124,7 +125,7 @@ def check_allowed(method: str, path: str) -> str:
     route = next((route for route in ROUTES if route.pattern.fullmatch(path)), None)
     if route is None:
         if method not in ("GET", "HEAD"):
-            raise NotFound("Triton has no such path")
+            raise NotFound(f"Triton has no such path{advice(path)}")
         return ""
     if method not in route.methods:
         raise MethodNotAllowed(valid_methods=route.methods)

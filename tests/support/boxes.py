@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ from tests.support.other_triton import OTHER_TRITON
 #: The test clients; each subfolder has the clients of one kind of box.
 CLIENT_FOLDERS = Path(__file__).parent / "client_folders"
 CLIENTS = CLIENT_FOLDERS / "box"
+#: The ``sm`` of another environment that starts the boxes, such as one with the core's wheel alone; empty: the
+#: checkout does.
+SM = os.environ.get("TRIREME_TEST_SM", "")
+WHERE = "from sm.settings import HERE; print(HERE)"
 WAIT_TIMEOUT_S = 60.0
 CONTROL_TIMEOUT_S = 30.0  # for one answer of the control plane, on a busy machine
 #: Ports for the servers of tests: above those that tests name, below those that the kernel assigns (from 32768).
@@ -254,6 +259,7 @@ def start_box(
     clients: tuple[Path, ...] = (CLIENTS,),
     command_prefix: str = "",
     arguments: str = "",
+    sm: str = SM,
     **variables: str,
 ) -> RunningBox:
     """Start a box and return at once. Its log is in ``folder``.
@@ -263,6 +269,7 @@ def start_box(
         clients: Folders with clients, besides the built-in ones.
         command_prefix: A command that ends by running ``serve`` in its place, such as ``prlimit --nofile=64``.
         arguments: The command-line arguments of ``serve``.
+        sm: See :data:`SM`.
         variables: Environment variables, besides those that are inherited.
     """
     port = int(variables.pop("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
@@ -271,17 +278,30 @@ def start_box(
         **{name: value for name, value in os.environ.items() if not name.startswith(own)},
         **OTHER_TRITON,
         "SAGEMAKER_BIND_TO_PORT": str(port),
-        "TRIREME_CLIENTS": os.pathsep.join(map(str, (HERE / "clients", *clients))),
+        "TRIREME_CLIENTS": os.pathsep.join(map(str, (built_in_clients(sm), *clients))),
         # Most tests compare exact digits; tests/integration/box/test_start.py lets the box choose.
         "TRIREME_PRECISION": "fp32",
         **({"TRIREME_MODEL_REPOSITORY": str(repository)} if repository else {}),
         **variables,
     }
     log = folder / f"box-{port}.log"
-    command = [*shlex.split(command_prefix), sys.executable, str(HERE / "serve"), *shlex.split(arguments)]
+    serve = (sm, "serve") if sm else (sys.executable, str(HERE / "serve"))
+    command = [*shlex.split(command_prefix), *serve, *shlex.split(arguments)]
     with log.open("wb") as stream:
-        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT)
+        # In the checkout's folder another environment's processes would import the checkout.
+        cwd = folder if sm else None
+        process = subprocess.Popen(command, env=environment, cwd=cwd, stdout=stream, stderr=subprocess.STDOUT)
     return RunningBox(process, port, log, environment)
+
+
+@cache
+def built_in_clients(sm: str) -> Path:
+    """Return the folder with the clients that come with a box."""
+    if not sm:
+        return HERE / "clients"
+    # Not in the checkout's folder, where it would import the checkout.
+    command = (Path(sm).with_name("python"), "-c", WHERE)
+    return Path(subprocess.check_output(command, cwd="/", text=True).strip(), "clients")
 
 
 def children(pid: int) -> list[int]:

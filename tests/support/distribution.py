@@ -66,14 +66,11 @@ def install_without_dependencies(home: Path, *wheels: Path) -> Installed:
     installed = _environment(sys.executable, home, "--without-pip")
     uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps")
     run(*uv, "--python", installed.python, *wheels)
-    folder = run(installed.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    folder = Path(run(installed.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
     # This process's packages without those under test, whose metadata and .pth files name the repository.
-    dependencies = home / "dependencies"
-    dependencies.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if "trireme" not in path.name:
-            (dependencies / path.name).symlink_to(path)
-    Path(folder, "dependencies.pth").write_text(str(dependencies))
+        if "trireme" not in path.name and not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path)
     return installed
 
 

@@ -153,3 +153,12 @@ def test_a_client_that_says_so_answers_requests_that_name_no_model(tmp_path: Pat
     write_client(tmp_path, "chosen", text)
     loader = RepositoryLoader(find_clients((tmp_path,), EmptyTriton(), tmp_path))
     assert loader.default("") == "chosen"
+
+
+def test_a_model_with_a_task_is_refused_where_nothing_reads_it(tmp_path: Path, door: list[Any]) -> None:
+    (tmp_path / "mood").mkdir()
+    (tmp_path / "mood" / "task.json").write_text('{"task": "text-classification"}')
+    assert [source.name for source in discover_in_models(tmp_path, ())] == ["mood"]
+    door.clear()
+    with pytest.raises(StartError, match=r"mood/task\.json.*pip install"):
+        list(discover_in_models(tmp_path, ()))
