@@ -21,6 +21,7 @@ import requests
 
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
+from tests.support.tritons import cached_ensemble
 from trireme_tools.prepare.demo import prepare
 
 PICTURE = HERE / "clients" / "resnet" / "sample" / "coffee.jpg"
@@ -30,10 +31,14 @@ WARM = 20
 
 
 def write_repository(source: Path, repository: Path) -> None:
-    """Copy ResNet, and let it ask for the cache."""
-    shutil.copytree(source / "resnet", repository / "resnet")
-    config = repository / "resnet" / "config.pbtxt"
-    config.write_text(config.read_text() + "response_cache { enable: true }\n")
+    """Copy ResNet into an ensemble of its name, which asks for the cache."""
+    part, around = repository / "resnet_part", repository / "resnet"
+    shutil.copytree(source / "resnet", part)
+    shutil.copytree(source / "resnet", around, ignore=shutil.ignore_patterns("1"))
+    (around / "1").mkdir()
+    config = part / "config.pbtxt"
+    config.write_text(config.read_text().replace('name: "resnet"', 'name: "resnet_part"', 1))
+    (around / "config.pbtxt").write_text(cached_ensemble(part))
 
 
 def send(box: RunningBox, callers: int, times: int) -> tuple[float, set[bytes]]:

@@ -2,34 +2,29 @@
 
 Its key is the model's name, its version, and the names and bytes of the inputs (``TritonCache::Hash`` in
 src/cache_manager.cc of https://github.com/triton-inference-server/core). Two requests that differ in anything
-else get one answer. So a model whose requests may differ so is served without the cache.
+else get one answer. So a model whose requests may differ so is served without the cache. And so is all but an
+ensemble: Triton 2.51 keeps the failure of any other model as an answer without outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sm.repository.ensembles import steps
+from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.models import Model
 
 
 def refused(inspected: Sequence[Model], has_cache: bool = True) -> dict[str, str]:
     """Return the models that ask for the cache and do not get it, each with the reason."""
     parts = {step for model in inspected for step in steps(model)}
+    by_name = {model.name: model for model in inspected}
     reasons = {
-        model.name: _why_not(model.config, model.name in parts) if has_cache else "no setting starts it"
+        model.name: _why_not(model, by_name, model.name in parts) if has_cache else "no setting starts it"
         for model in inspected
         if model.config and model.config.response_cache.enable
     }
     return {name: reason for name, reason in reasons.items() if reason}
-
-
-#: Triton 2.51 keeps the answer of a model that failed as one without outputs, and gives it to later callers.
-KEPT_FAILURE = (
-    "the model failed for this input before, and the response cache has kept that: send another input, or "
-    "use the model without the cache"
-)
 
 
 def cached_outputs(model: Model) -> frozenset[str]:
@@ -51,9 +46,11 @@ def without(config: Any) -> Any:
     return copy
 
 
-def _why_not(config: Any, is_step: bool) -> str:
-    # Triton does not load such a model that asks for the cache.
-    if config.HasField("sequence_batching") or config.model_transaction_policy.decoupled:
+def _why_not(model: Model, by_name: Mapping[str, Model], is_step: bool) -> str:
+    config: Any = model.config
+    if not is_ensemble(model):
+        return "Triton would give its failures to later callers: let an ensemble with it as its step ask"
+    if any(map(_keeps_state, _parts(model, by_name))):
         return "Triton has none for sequences and for decoupled models"
     if not config.input or not config.output:
         return "its config.pbtxt does not list its inputs and outputs"
@@ -62,6 +59,24 @@ def _why_not(config: Any, is_step: bool) -> str:
     if is_step and len(config.output) > 1:
         return "its key does not say for which of its outputs an ensemble asks"
     return ""
+
+
+def _parts(model: Model, by_name: Mapping[str, Model]) -> list[Model]:
+    """Return the models below an ensemble, also those of ensembles in it."""
+    found: dict[str, Model] = {}
+    waiting = [model]
+    while waiting:
+        new = {name: by_name[name] for name in steps(waiting.pop()) if name in by_name and name not in found}
+        found |= new
+        waiting += new.values()
+    return [*found.values()]
+
+
+def _keeps_state(model: Model) -> bool:
+    config = model.config
+    return bool(
+        config and (config.HasField("sequence_batching") or config.model_transaction_policy.decoupled)
+    )
 
 
 def _bytes_tell_shapes(config: Any) -> bool:

@@ -18,7 +18,6 @@ from sm.errors import (
     BadInput,
     Forbidden,
     MethodNotAllowed,
-    ModelFailed,
     NotAcceptable,
     NotFound,
     NotReady,
@@ -29,7 +28,6 @@ from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, load_json, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, ResolvedModel
-from sm.repository import response_cache
 from sm.router.back_pressure import finish
 from sm.router.event_streams import split_events
 from sm.router.request_types import Message, TritonRequest
@@ -97,7 +95,7 @@ class TritonForwarder:
         try:
             upstream_request = to_upstream(request, model)
             self._check_outputs(model, upstream_request)
-            answer = as_accepted(to_answer(self._send(model, upstream_request, invocation)), accept)
+            answer = as_accepted(to_answer(self._upstream.send(upstream_request, invocation)), accept)
             return name, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
             if models.comes_again and models.known(request.model) and not request.version:
@@ -121,18 +119,8 @@ class TritonForwarder:
         if method == "POST":  # others change nothing, and may have no body
             is_stream = target.partition("?")[0].endswith("/generate_stream")
             negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
-        answer = as_accepted(to_v2_answer(self._send(model, request, invocation)), accept)
+        answer = as_accepted(to_v2_answer(self._upstream.send(request, invocation)), accept)
         return answer if model == name else rename_model(answer, model, name)
-
-    def _send(self, model: str, request: Request, invocation: Invocation | None) -> Reply:
-        """Send a request. Raises :class:`ModelFailed` if the response cache has kept a failure for it."""
-        reply = self._upstream.send(request, invocation)
-        every = self._cached_outputs(model) if self._cached_outputs else frozenset()
-        if every and reply.status == 200 and request.method == "POST" and isinstance(reply.body, bytes):
-            names = [orjson.dumps(name) for name in every]
-            if not any(name in reply.body for name in names):
-                raise ModelFailed(response_cache.KEPT_FAILURE)
-        return reply
 
     def _check_outputs(self, model: str, request: Request) -> None:
         """Refuse a choice of outputs that answers of Triton's response cache may not have.

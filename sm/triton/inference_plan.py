@@ -220,11 +220,6 @@ class InferencePlan:
         return self._template.metadata.name
 
     @property
-    def is_cached(self) -> bool:
-        """True if the answer may come from Triton's response cache."""
-        return self._template.metadata.is_cached
-
-    @property
     def version(self) -> str:
         return self._template.version
 

@@ -34,7 +34,6 @@ from sm.errors import (
 )
 from sm.invocation import Invocation, Ticket, current
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
-from sm.repository.response_cache import KEPT_FAILURE
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.calls import Calls
@@ -226,8 +225,6 @@ class Transport:
 
     def _accept(self, plan: InferencePlan, response: Any, ticket: Ticket) -> None:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
-        if plan.is_cached and not response.outputs:
-            raise ModelFailed(KEPT_FAILURE)
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(ticket, plan.model)
         # A token says nothing about the models that the model calls.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.models.table import Models
+from sm.repository import models
 from sm.router.invocation_routes import Router
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -275,6 +276,22 @@ class TritonProcess:
         return sorted(
             path.name for path in Path("/dev/shm").glob(f"{mine}*") if not path.name.startswith(f"{mine}py")
         )
+
+
+CACHE = "response_cache {enable: true}\n"
+
+
+def cached_ensemble(part: Path) -> str:
+    """Return the configuration of an ensemble that asks for the cache, with the tensors of its one step."""
+    step = models.Model.read(part).config
+    assert step is not None
+    around = type(step)(platform="ensemble", max_batch_size=step.max_batch_size)
+    around.input.extend(step.input)
+    around.output.extend(step.output)
+    scheduled = around.ensemble_scheduling.step.add(model_name=part.name, model_version=-1)
+    scheduled.input_map.update({tensor.name: tensor.name for tensor in step.input})
+    scheduled.output_map.update({tensor.name: tensor.name for tensor in step.output})
+    return f"{models.write_config(around)}{CACHE}"
 
 
 def prepare_triton(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20) -> TritonProcess:

@@ -1,6 +1,7 @@
-"""Triton's response cache behind a box: a hit is right, also through shared memory, and no old version answers.
+"""Triton's response cache behind a box: a hit is right, also through shared memory, and no failure is kept.
 
 Each model counts its executions and answers with the count, so that an answer says whether it was computed.
+An ensemble asks for the cache: Triton keeps the failures of any other model.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 import requests
 
-from sm.repository import response_cache
+from sm.repository import ensembles, response_cache
 from sm.repository.models import read
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
 from tests.support.other_triton import needs
 from tests.support.pages import code_blocks, run_commands
-from tests.support.tritons import Model
+from tests.support.tritons import CACHE, Model, cached_ensemble
 
 pytestmark = needs("cache")
 
 #: Large enough for a region of shared memory.
 LARGE = 100_000
-CACHE = "response_cache {enable: true}\n"
 #: Answers with the first number of y, and with the count if the parameter asks for it.
 CLIENT = """
 import numpy as np
@@ -57,7 +58,11 @@ class Large(TensorClient):
 def multiplying(factor: int, size: int = LARGE) -> Model:
     return Model(
         'self.count = getattr(self, "count", 0) + 1\n'
-        'if tensor(request, "x").ravel()[0] == 666:\n    raise ValueError("it fails")\n'
+        'seen = self.__dict__.setdefault("seen", set())\n'
+        'first = float(tensor(request, "x").ravel()[0])\n'
+        "if first >= 600 and first not in seen:\n"
+        "    seen.add(first)\n"
+        '    raise ValueError("it fails once for a number")\n'
         f'return {{"y": tensor(request, "x") * {factor}, "count": np.array([[self.count]], np.int64)}}',
         {"x": ("FP32", [size])},
         {"y": ("FP32", [size]), "count": ("INT64", [1])},
@@ -65,12 +70,15 @@ def multiplying(factor: int, size: int = LARGE) -> Model:
     )
 
 
-def write(repository: Path, name: str, model: Model, more: str = CACHE) -> None:
-    """Write a model with ``more`` in its configuration, and a client for it if its tensors are large."""
-    shutil.rmtree(repository / name, ignore_errors=True)
-    model.write(repository / name)
-    config = repository / name / "config.pbtxt"
-    config.write_text(config.read_text() + more)
+def write(repository: Path, name: str, model: Model, cached: bool = True) -> None:
+    """Write a model, in an ensemble of its name that asks for the cache; and a client if its tensors are large."""
+    part = f"{name}_part" if cached else name
+    for each in (name, part):
+        shutil.rmtree(repository / each, ignore_errors=True)
+    model.write(repository / part)
+    if cached:
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(cached_ensemble(repository / part))
     if model.inputs["x"][1] == [LARGE]:
         (repository / "code").mkdir(exist_ok=True)
         (repository / "code" / f"{name}.py").write_text(CLIENT.replace("MODEL", name))
@@ -84,8 +92,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path) -> Iterator[RunningBox]:
     write(repository, "cached", multiplying(2))
-    write(repository, "plain", multiplying(2), more="")
+    write(repository, "plain", multiplying(2), cached=False)
     write(repository, "small", multiplying(2, 2))
+    write(repository, "own", multiplying(2, 2), cached=False)
+    config = repository / "own" / "config.pbtxt"
+    config.write_text(config.read_text() + CACHE)
     with running_box(
         repository.parent,
         repository,
@@ -140,29 +151,31 @@ def test_a_hit_has_the_outputs_that_are_asked_for(box: RunningBox) -> None:
             assert outputs(chosen)["y"] == [2, 4]
 
 
-def test_neither_a_new_version_nor_a_new_triton_answers_from_the_old_cache(
+def test_neither_a_refused_version_nor_a_new_triton_changes_an_answer(
     box: RunningBox, repository: Path
 ) -> None:
-    assert ask(box, "cached", 5)[:2] == [10, 10]
+    first = ask(box, "cached", 5)
+    assert first[:2] == [10, 10]
     write(repository, "cached", multiplying(3))
     pushed = requests.post(f"{box.url}/models/cached/versions", timeout=120)
-    assert pushed.json()["state"] == "serves"
-    first = ask(box, "cached", 5)
-    assert first[:2] == [15, 15]
+    assert (pushed.status_code, pushed.json()["code"]) == (400, "bad_input")
     assert ask(box, "cached", 5) == first
     box.kill_and_wait_for_restart("triton")
-    after = ask(box, "cached", 5)
-    assert after[:2] == [15, 15]
-    assert ask(box, "cached", 5) == after
+    assert ask(box, "cached", 5)[:2] == [10, 10]
+    assert box.metric("nv_cache_num_misses_per_model", model="cached") == 1
 
 
 def test_the_commands_of_the_page_ask_for_the_cache_and_show_its_series(
     box: RunningBox, tmp_path: Path
 ) -> None:
-    start, scrape = code_blocks("run/response-cache.md")
-    multiplying(2).write(tmp_path / "models" / "numbers")
-    run_commands(start.splitlines()[0], tmp_path, box.port)
-    assert response_cache.refused(read(tmp_path / "models"), has_cache=False).keys() == {"numbers"}
+    write_ensemble, start, scrape = code_blocks("run/response-cache.md")
+    assert "TRIREME_RESPONSE_CACHE_MB" in start
+    multiplying(2, 2).write(tmp_path / "models" / "numbers")
+    run_commands(write_ensemble, tmp_path, box.port)
+    inspected = read(tmp_path / "models")
+    assert response_cache.refused(inspected, has_cache=False).keys() == {"cached_numbers"}
+    assert not response_cache.refused(inspected)
+    assert not [*ensembles.problems(inspected)]
     ask(box, "cached", 3)
     run_commands(f"{scrape.strip()} > series", tmp_path, box.port)
     names = {re.split("[{ ]", line)[0] for line in (tmp_path / "series").read_text().splitlines()}
@@ -171,14 +184,28 @@ def test_the_commands_of_the_page_ask_for_the_cache_and_show_its_series(
     assert all(f"`{name}`" in page for name in names)
 
 
-def test_a_failure_that_the_cache_has_kept_is_a_failure_for_every_later_caller(box: RunningBox) -> None:
-    """Triton 2.51 answers the second one with 200 and no outputs."""
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [666, 1]}
-    body = {"inputs": [tensor]}
-    for _ in range(3):
-        for path in ("/v2/models/small/infer", "/invocations?modelname=small"):
-            answer = requests.post(f"{box.url}{path}", json=body, timeout=60)
-            assert (answer.status_code, answer.json()["code"]) == (500, "model_failed"), answer.text
-        call = {"modelname": "cached", "payload": {"x": 666}}
-        answer = requests.post(f"{box.url}/invocations", json=call, timeout=60)
-        assert (answer.status_code, answer.json()["code"]) == (500, "model_failed"), answer.text
+def test_a_model_that_fails_once_for_an_input_answers_the_next_caller(box: RunningBox) -> None:
+    """Triton keeps the failure of a model that asks for the cache itself as an answer without outputs."""
+
+    def send(number: int, path: str) -> requests.Response:
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [number, 1]}
+        return requests.post(f"{box.url}{path}", json={"inputs": [tensor]}, timeout=60)
+
+    def call(number: int, model: str) -> requests.Response:
+        body = {"modelname": model, "payload": {"x": number}}
+        return requests.post(f"{box.url}/invocations", json=body, timeout=60)
+
+    ways = [
+        *(partial(send, path=path) for path in ("/v2/models/small/infer", "/invocations?modelname=small")),
+        # Of its own accord a model gets no cache, so it keeps no failure either.
+        partial(send, path="/v2/models/own/infer"),
+        *(partial(call, model=model) for model in ("cached", "plain")),
+    ]
+    for place, way in enumerate(ways):
+        failed, *later = [way(700 + place) for _ in range(3)]
+        assert (failed.status_code, failed.json()["code"]) == (500, "model_failed"), failed.text
+        assert [answer.status_code for answer in later] == [200, 200]
+        for answer in later:
+            found = answer.json()
+            first = found["result"][0] if "result" in found else outputs(answer)["y"][0]  # type: ignore[index]
+            assert first == 2 * (700 + place)
