@@ -18,7 +18,7 @@ from sm.client.base import Client, TensorClient, Triton
 from sm.errors import CommandError
 from sm.plugins.checks import choose_model
 from sm.plugins.discovery import check_name, find_sources
-from sm.plugins.loading import describe_failure, load, plain_names
+from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
 from sm.repository import models
 from sm.repository.models import CLIENT_FILE, CODE, REQUIREMENTS_FILE, CodeFolder
@@ -89,7 +89,6 @@ def _problems(
     """Load a client and yield its problems, with whether they would stop each start."""
     try:
         client = load(source, cast("Triton", NoTriton()), repository)
-        _check_code(source)
         if not mme:
             check_name(client, source, others)
             others[client.name] = source
@@ -100,17 +99,6 @@ def _problems(
         requirements = source.home / REQUIREMENTS_FILE, source.home.parent / REQUIREMENTS_FILE
         # The box may have installed what this machine does not have.
         yield str(error), not (missing_package and any(file.is_file() for file in requirements))
-
-
-def _check_code(source: ClientSource) -> None:
-    """Import what its client imports in ``setup``."""
-    try:
-        with plain_names(source):
-            source.row.check(source)
-    except CommandError as error:
-        raise CommandError(f"{source.display_path}: {error}") from None
-    except BaseException as error:  # also sys.exit() and KeyboardInterrupt
-        raise CommandError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
 def _missing_models(client: Client, repository: Path) -> list[str]:

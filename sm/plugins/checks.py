@@ -14,6 +14,7 @@ from sm.client.own_metrics import setting_up
 from sm.client.readiness import Question, ask
 from sm.client.tensor_roles import record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
+from sm.plugins.code_imports import loading
 from sm.plugins.loading import describe_failure, plain_names
 from sm.plugins.sources import ClientSource
 from sm.repository.models import read_config
@@ -34,7 +35,7 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")
     try:
-        with setting_up(client):
+        with setting_up(client), loading():
             client.setup()
     except StartError as error:
         raise type(error)(f"{source.display_path}: {error}") from None

@@ -62,6 +62,11 @@ def watched(path: Path, give_up: Callable[[], object] = lambda: None) -> Abstrac
     return nullcontext() if making_limit is None else making_limit.watch(path, give_up)
 
 
+def loading() -> AbstractContextManager[None]:
+    """Say that the block loads a model, which may take long."""
+    return nullcontext() if making_limit is None else making_limit.loading()
+
+
 @contextmanager
 def _importing() -> Iterator[Turn]:
     """Be the only one who imports. A request waits for it until its deadline."""

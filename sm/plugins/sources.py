@@ -119,9 +119,6 @@ class SourceKind(ABC):
     def client_class(self, source: ClientSource) -> type[Client]:
         """Make the class of a client. What it raises is reported with the file."""
 
-    def check(self, source: ClientSource) -> None:  # noqa: B027  # by default there is nothing left
-        """Import what a client imports in ``setup`` alone, for commands that run without Triton."""
-
 
 class ClientFiles(SourceKind):
     """Python files with a subclass of :class:`~sm.client.base.Client`."""

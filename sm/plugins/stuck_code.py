@@ -20,6 +20,9 @@ from sm.run_state import write_atomically
 log = logging.getLogger(__name__)
 #: Seconds that code gets after its time, and a worker that should end: it may not end by itself.
 GRACE_S = 5.0
+#: Seconds in which a client may load its model: SageMaker's longest time for a container's start. Gigabytes
+#: take longer than a request.
+LOADING_S = 3600.0
 #: Threads that never return: a worker that ends does not wait for them.
 abandoned: set[int] = set()
 
@@ -41,16 +44,31 @@ def replace_worker(thread: int, patience_s: float) -> None:
 
 
 class MakingLimit:
-    """The time in which a client must be made.
+    """The time in which a client must be made. One that loads its model has :data:`LOADING_S`.
 
     Args:
         folder: Has a file for each client that was not, so that no worker tries it again.
         seconds: The limit.
         patience_s: Seconds that a worker's other requests get when it ends.
+        most_loading: Threads that may load beyond the limit at once: a worker has some for others.
     """
 
-    def __init__(self, folder: Path, seconds: float, patience_s: float) -> None:
+    def __init__(self, folder: Path, seconds: float, patience_s: float, most_loading: int) -> None:
         self._folder, self._seconds, self._patience_s = folder, seconds, patience_s
+        self._most_loading = most_loading
+        #: The threads that load a model, and those of them that are beyond the limit.
+        self._loading: set[int] = set()
+        self._slow: set[int] = set()
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Say that the block loads a model: then the others do not wait for it, and it may go on."""
+        thread = threading.get_ident()
+        self._loading.add(thread)
+        try:
+            yield
+        finally:
+            self._loading.discard(thread)
 
     @contextlib.contextmanager
     def watch(self, path: Path, give_up: Callable[[], object] = lambda: None) -> Iterator[None]:
@@ -66,20 +84,32 @@ class MakingLimit:
         mark = self._folder / _digest(path) if self._folder.is_dir() else None
         if mark and mark.is_file():
             raise StartError(mark.read_text())
-        timer = threading.Timer(self._seconds, self._expire, (path, threading.get_ident(), give_up))
-        timer.daemon = True
-        timer.start()
+        ended, thread = threading.Event(), threading.get_ident()
+        threading.Thread(target=self._wait, args=(ended, path, thread, give_up), daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            ended.set()
+
+    def _wait(self, ended: threading.Event, path: Path, thread: int, give_up: Callable[[], object]) -> None:
+        if ended.wait(self._seconds):
+            return
+        if thread in self._loading and len(self._slow) < self._most_loading:
+            self._slow.add(thread)
+            log.info("%s is still loading its model: other clients do not wait for it", path)
+            give_up()
+            has_ended = ended.wait(LOADING_S - self._seconds)
+            self._slow.discard(thread)
+            if has_ended:
+                return
+        self._expire(path, thread, give_up)
 
     def _expire(self, path: Path, thread: int, give_up: Callable[[], object]) -> None:
         if abandoned:
             return  # what this one waits for is stuck
         reason = (
-            f"its import or setup() has not ended within {self._seconds:g} s "
-            "(SAGEMAKER_MODEL_SERVER_TIMEOUT, at least 30)"
+            f"its import has not ended within {self._seconds:g} s (SAGEMAKER_MODEL_SERVER_TIMEOUT, at least "
+            f"30), or its setup() within {LOADING_S:g} s"
         )
         log.error("%s: %s: the client fails, and this worker is replaced", path, reason)
         with contextlib.suppress(OSError):  # the next worker finds it out itself

@@ -198,7 +198,10 @@ class DataPlane(Plane):
         """Stop the extra heartbeats: the clients are loaded. Those that come later have less time."""
         self._stop_heartbeat()
         code_imports.making_limit = MakingLimit(
-            self.box.stuck_folder, max(MIN_MAKING_S, self.settings.timeout), self.cfg.graceful_timeout
+            self.box.stuck_folder,
+            max(MIN_MAKING_S, self.settings.timeout),
+            self.cfg.graceful_timeout,
+            self.settings.threads,  # twice as many run
         )
         watch_memory(self.release_memory)
 

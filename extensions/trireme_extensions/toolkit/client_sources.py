@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,11 +46,6 @@ class Scripts(SourceKind):
 
         offer_stand_in()
         return derive(ToolkitClient, module=module_of(source))
-
-    def check(self, source: ClientSource) -> None:
-        from trireme_extensions.toolkit.scripts import ScriptFunctions
-
-        ScriptFunctions(importlib.import_module(module_of(source)))
 
 
 class Ported(SourceKind):

@@ -106,9 +106,8 @@ class HandleClient(ToolkitClient):
 
     handle: Callable[[Any, Context], Any]
 
-    def setup(self) -> None:
-        self._handler = Handle(self.handle)
-        self._model = self._handler.load(self._context())
+    def read_functions(self) -> ScriptFunctions:
+        return Handle(self.handle)
 
 
 class Handle(ScriptFunctions):

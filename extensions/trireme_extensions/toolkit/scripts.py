@@ -484,15 +484,20 @@ class ToolkitClient(Client):
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         super().__init__(triton, folder, repository)
+        self._handler = self.read_functions()
         #: The toolkit runs one request at a time in each process, and a script may rely on that.
         self._lock = threading.Lock()
         #: The deadline of the current request, in seconds of the monotonic clock, and its thread.
         self._request_end, self._thread = math.inf, 0
         self._is_ending = False
 
+    def read_functions(self) -> ScriptFunctions:
+        """Import the script."""
+        with plain_names(self.folder):
+            return ScriptFunctions(importlib.import_module(self.module))
+
     def setup(self) -> None:
         with plain_names(self.folder):
-            self._handler = ScriptFunctions(importlib.import_module(self.module))
             self._model = self._handler.load(self._context())
 
     def inference(self, payload: BodyPayload) -> object:
