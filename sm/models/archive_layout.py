@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
-from sm.models.archive_copy import MAX_COPIED_FILE_BYTES
 from sm.plugins.sources import ClientSource, discover
 from sm.repository import ensembles, models, problems
 from sm.repository.ensembles import is_ensemble, steps
@@ -22,8 +21,8 @@ from sm.repository.models import CLIENT_FILE, CODE, CodeFolder, Model
 from sm.repository.problems import Problem
 
 log = logging.getLogger(__name__)
-#: Bytes of a ``client.py``. The control plane parses it, so that a load fails for a syntax error: three bytes
-#: of code may cost 1,500 bytes of memory. Modules and data beside it are not parsed.
+#: Bytes of a client's file or a toolkit script. The control plane parses it: three bytes may cost 2,700
+#: bytes of memory. Modules and data beside it are not parsed.
 MAX_CLIENT_BYTES = 2**17
 
 
@@ -34,10 +33,8 @@ def find_client(code: Path) -> ClientSource | None:
         BadInput: There are several, or one is too large or damaged.
     """
     folder = CodeFolder(code, is_archive=True)
-    for file in folder.files():
-        _check_size(file, MAX_CLIENT_BYTES)
-    if folder.file.is_file():
-        _check_size(folder.file)
+    for file in {*folder.files(), *([folder.file] if folder.file.is_file() else [])}:
+        _check_size(file)
     sources = list(discover((code,), is_archive=True))
     sources = [source for source in sources if source.takes_folder] or sources
     if len(sources) > 1:
@@ -48,9 +45,11 @@ def find_client(code: Path) -> ClientSource | None:
     return sources[0] if sources else None
 
 
-def _check_size(file: Path, limit: int = MAX_COPIED_FILE_BYTES) -> None:
-    if file.stat().st_size > limit:
-        raise BadInput(f"{file} has more than {limit} bytes: put code and data into files beside it")
+def _check_size(file: Path) -> None:
+    if file.stat().st_size > MAX_CLIENT_BYTES:
+        raise BadInput(
+            f"{file} has more than {MAX_CLIENT_BYTES} bytes: put code and data into files beside it"
+        )
 
 
 def _check_syntax(file: Path) -> None:

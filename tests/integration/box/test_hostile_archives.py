@@ -316,10 +316,13 @@ def test_an_archive_of_many_files_is_unloaded_as_soon_as_triton_has_let_go_of_it
 
 
 @pytest.mark.parametrize("size", [2**17 + 1, 900_000])
-def test_a_client_that_takes_long_to_parse_is_refused_unread(endpoint: MultiModelEndpoint, size: int) -> None:
+@pytest.mark.parametrize("name", ["client.py", "inference.py"])
+def test_a_client_that_takes_long_to_parse_is_refused_unread(
+    endpoint: MultiModelEndpoint, name: str, size: int
+) -> None:
     url = endpoint.platform.write_flat("large", multiplying_model())
     (Path(url) / "code").mkdir(exist_ok=True)
-    (Path(url) / "code" / "client.py").write_text("x = [" + "[]," * (size // 3) + "]")
+    (Path(url) / "code" / name).write_text("x = [" + "[]," * (size // 3) + "]")
     refused = endpoint.load("large-client", url)
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
     assert endpoint.infer_y("good") == [2, 4]
