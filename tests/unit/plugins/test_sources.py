@@ -132,14 +132,16 @@ def test_a_kind_that_is_at_fault_is_named(
         answers(tmp_path, tmp_path)
 
 
-def test_with_the_core_alone_other_kinds_are_not_found_and_a_script_is_told_what_serves_it(
+def test_with_the_core_alone_a_task_and_a_script_are_told_what_serves_them(
     tmp_path: Path, door: list[Any]
 ) -> None:
     door.clear()
     model = tmp_path / "model" / "words"
     model.mkdir(parents=True)
     (model / "task.json").write_text(TASK)
-    assert not list(discover_in_models(model.parent, ()))
+    with pytest.raises(StartError, match=r"words/task\.json.*pip install 'trireme-serving\[extensions\]'"):
+        list(discover_in_models(model.parent, ()))
+    (model / "task.json").unlink()
     (tmp_path / "inference.py").write_text(SCRIPT)
     with pytest.raises(StartError, match=r"pip install 'trireme-serving\[extensions\]'"):
         answers(tmp_path, model.parent)
@@ -153,12 +155,3 @@ def test_a_client_that_says_so_answers_requests_that_name_no_model(tmp_path: Pat
     write_client(tmp_path, "chosen", text)
     loader = RepositoryLoader(find_clients((tmp_path,), EmptyTriton(), tmp_path))
     assert loader.default("") == "chosen"
-
-
-def test_a_model_with_a_task_is_refused_where_nothing_reads_it(tmp_path: Path, door: list[Any]) -> None:
-    (tmp_path / "mood").mkdir()
-    (tmp_path / "mood" / "task.json").write_text('{"task": "text-classification"}')
-    assert [source.name for source in discover_in_models(tmp_path, ())] == ["mood"]
-    door.clear()
-    with pytest.raises(StartError, match=r"mood/task\.json.*pip install"):
-        list(discover_in_models(tmp_path, ()))
