@@ -64,10 +64,11 @@ def _explain(box: Box) -> None:
     These are models that are being loaded again, and new versions that could not be loaded. Triton 2.71 also
     asks its models: one whose process is dead is not ready until it is back.
     """
-    every = _index(box) if box.ping == "ready" else None
-    if every is None:
+    gone = None
+    if box.ping == "ready":
+        gone = server.unready(box.http_port, box.http_keys, TRITON_TIMEOUT_S)
+    if gone is None:
         raise NotReady(f"Triton is not {box.ping}")
-    gone = [{**row, "reason": reason} for row in every if (reason := _why_unready(box, row))]
     lasting = [row for row in gone if not _comes_back(box, row["name"])]
     if missing := {row["name"]: row["reason"] for row in _current(box, lasting)}:
         models = (f"{model} ({missing[model][:MAX_REASON]})" for model in sorted(missing))
@@ -76,16 +77,6 @@ def _explain(box: Box) -> None:
     is_explained = gone or (box.has_versions and _triton(box, "GET", "/v2/health/live")[0] == 200)
     if not is_explained:
         raise NotReady("Triton is not ready")
-
-
-def _why_unready(box: Box, row: Mapping[str, Any]) -> str:
-    """Return Triton's reason why a version does not serve; empty if it does, or was unloaded on purpose."""
-    if row.get("state") != "READY" and row.get("reason") == "unloaded":
-        return ""
-    reason = server.why_unready(box.http_port, box.http_keys, row, TRITON_TIMEOUT_S)
-    if reason is None:
-        raise NotReady("Triton does not answer")
-    return reason
 
 
 def _comes_back(box: Box, model: str) -> bool:

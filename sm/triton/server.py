@@ -333,24 +333,28 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
 
 def unready(
     http_port: int, keys: Mapping[str, str] = NO_KEYS, seconds: float = REQUEST_TIMEOUT_S
-) -> dict[str, str] | None:
-    """Return the reasons why models are not ready, by model; None if Triton does not answer."""
+) -> list[dict[str, Any]] | None:
+    """Return the versions of Triton's index that are not ready, each with the reason; None for no answer.
+
+    What was unloaded on purpose is none of them.
+    """
     _, rows = _query(http_port, keys, "POST", "/v2/repository/index", seconds)
     if rows is None:
         return None
-    reasons: dict[str, str] = {}
+    found: list[dict[str, Any]] = []
     for row in rows:
-        reason = "" if row["name"] == CODE else why_unready(http_port, keys, row, seconds)
+        is_unloaded = row.get("state") != "READY" and row.get("reason") == "unloaded"
+        reason = "" if is_unloaded or row["name"] == CODE else _why_unready(http_port, keys, row, seconds)
         if reason is None:
             # A model may answer nothing. The next one would cost as many seconds.
-            return {**reasons, row["name"]: "Triton does not say in time whether it is"}
+            return [*found, {**row, "reason": "Triton does not say in time whether it is"}]
         if reason:
-            reasons[row["name"]] = reason
-    return reasons
+            found.append({**row, "reason": reason})
+    return found
 
 
-def why_unready(
-    http_port: int, keys: Mapping[str, str], row: Mapping[str, Any], seconds: float = REQUEST_TIMEOUT_S
+def _why_unready(
+    http_port: int, keys: Mapping[str, str], row: Mapping[str, Any], seconds: float
 ) -> str | None:
     """Return Triton's reason why a version in its index is not ready; empty if it is.
 

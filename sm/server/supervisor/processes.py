@@ -412,7 +412,8 @@ class Probes:
 
     def unready_models(self) -> dict[str, str] | None:
         """Return Triton's reasons why models are not ready, by model; None if it does not answer."""
-        return server.unready(self._box.http_port, self._box.http_keys, PROBE_TIMEOUT_S)
+        rows = server.unready(self._box.http_port, self._box.http_keys, PROBE_TIMEOUT_S)
+        return None if rows is None else {row["name"]: row["reason"] for row in rows}
 
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
