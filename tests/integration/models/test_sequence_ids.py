@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,3 +109,51 @@ def test_a_second_id_in_one_body_is_refused(box: RunningBox) -> None:
     body = '{"parameters":{"sequence_start":true,"sequence_id":"user-1","sequence_id":7},"inputs":[]}'
     answer = requests.post(f"{box.url}/v2/models/type_uint64/infer", data=body, timeout=60)
     assert answer.status_code == 400
+
+
+#: Two outputs of a step that keeps sequences, which the ensemble gives as its own.
+AROUND = """
+platform: "ensemble"
+max_batch_size: 1
+input [{name: "x", data_type: TYPE_INT32, dims: [1]}]
+output [{name: "y", data_type: TYPE_INT32, dims: [1]}, {name: "z", data_type: TYPE_INT32, dims: [1]}]
+ensemble_scheduling {
+  step {
+    model_name: "pair"
+    model_version: -1
+    input_map {key: "x", value: "x"}
+    output_map [{key: "y", value: "y"}, {key: "z", value: "z"}]
+  }
+}
+"""
+
+
+class Around(Model):
+    def write(self, folder: Path) -> None:
+        (folder / "1").mkdir(parents=True)
+        (folder / "config.pbtxt").write_text(AROUND)
+
+
+def test_an_ensembles_answer_says_its_sequence_once(boxes: Boxes) -> None:
+    """Triton repeats the three members for each output, in one object."""
+    pair = OfType(
+        'x = tensor(request, "x")\nreturn {"y": x, "z": x + 1}',
+        {"x": ("INT32", [1])},
+        {"y": ("INT32", [1]), "z": ("INT32", [1])},
+        max_batch_size=1,
+    )
+    object.__setattr__(pair, "type_", "TYPE_UINT64")
+    box = boxes({"pair": pair, "around": Around("", {}, {})})
+    for way in ("v2", "invocations", "binary"):
+        answer = send(box, way, "around", 7, 20, True)
+        assert answer.status_code == 200, answer.text
+        names: list[str] = []
+
+        def note(pairs: list[tuple[str, Any]], names: list[str] = names) -> dict[str, Any]:
+            names += [name for name, _ in pairs if name.startswith("sequence_")]
+            return dict(pairs)
+
+        json.loads(answer.content, object_pairs_hook=note)
+        assert sorted(names) == ["sequence_end", "sequence_id", "sequence_start"], answer.text
+        data = {row["name"]: row["data"] for row in answer.json()["outputs"]}
+        assert data == {"y": [20], "z": [21]}
