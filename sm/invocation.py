@@ -158,6 +158,7 @@ class Invocation:
         "repeats",
         "request_id",
         "session",
+        "shared_tokens",
         "slot_model",
         "stages",
         "suspicion",
@@ -200,6 +201,8 @@ class Invocation:
         self.failed_status = 0
         #: The models that the invocation uses until it ends, by name. None before it has begun.
         self.leases: dict[str, ModelLease] | None = None
+        #: Tokens of texts that several others of it are read with, counted with each of them.
+        self.shared_tokens = 0
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
         #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own.

@@ -61,6 +61,11 @@ class RequestContext:
     #: The caller's Accept header; empty if there is none.
     accept_header: str = ""
 
+    @property
+    def count(self) -> int:
+        """How many records the request has."""
+        return 1
+
 
 Description = TypeVar("Description", bound=BaseModel)
 

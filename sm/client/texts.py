@@ -166,14 +166,18 @@ class TextClient(DescribedClient):
         text: str = payload.text
         return text
 
-    def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
-        """Tokenize the texts, in parallel. Raises :class:`WrongPayload` for one with too many characters."""
+    def texts_of(self, payloads: Sequence[Any]) -> list[str | tuple[str, str]]:
+        """Return the texts. Raises :class:`WrongPayload` for one with too many characters."""
         texts, most = [self.text_of(payload) for payload in payloads], self.settings.max_characters
         for text in texts:
             characters = len(text) if isinstance(text, str) else sum(map(len, text))
             if characters > most:
                 raise self.wrong_text(f"has over {most:,} characters")
-        encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
+        return texts
+
+    def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
+        """Tokenize the texts, in parallel. Raises :class:`WrongPayload` for one with too many characters."""
+        encodings: list[Encoding] = self.tokenizer.encode_batch(self.texts_of(payloads))
         return encodings
 
     def wrong_text(self, problem: str) -> WrongPayload:

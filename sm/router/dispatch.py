@@ -191,11 +191,16 @@ def _members(client: Client, request: DispatchRequest, record: Any, path: FieldP
         elif (value is True or value is False) and name in number_names(kind):
             raise _not_a_number((*path, name))
     if request.parameters or request.attributes:
-        if request.options is None:
-            request.options = _options(kind, request)
+        read_options(request)
         if request.options:
             members = {**members, "parameters": request.options}
     return members
+
+
+def read_options(request: DispatchRequest) -> None:
+    """Validate the request's parameters, once. Raises :class:`WrongPayload`."""
+    if request.options is None:
+        request.options = _options(request.client.payload, request)
 
 
 @lru_cache(maxsize=256)

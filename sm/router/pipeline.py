@@ -174,6 +174,7 @@ class Pipeline:
                     raise
                 invocation.check()
                 invocation.tickets.clear()
+                invocation.shared_tokens = 0
                 invocation.failed_status = 0
                 invocation.repeats += 1
 

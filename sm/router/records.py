@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -21,7 +21,14 @@ from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
 from sm.router.answers import EncodedRecord, WrongLimit, encode_failure, join_records
-from sm.router.dispatch import note_crash, raise_crash, run_record, to_error, validate_payload
+from sm.router.dispatch import (
+    note_crash,
+    raise_crash,
+    read_options,
+    run_record,
+    to_error,
+    validate_payload,
+)
 from sm.router.request_types import DispatchRequest, LinesRequest, Message
 
 #: Batches of a request that may be submitted, for each thread, before the oldest has its results.
@@ -139,6 +146,8 @@ def run_records(
         threads: Runs several records at a time, so that Triton's dynamic batching has something to batch.
     """
     numbers = range(len(request.records))
+    with suppress(Exception):  # what is wrong, each record says
+        read_options(request)  # before they run side by side: they share it
 
     def fail_late() -> EncodedResult:
         return fail(DeadlinePassed(PASSED))

@@ -126,6 +126,10 @@ class DispatchRequest(RequestContext):
     #: The parameters as the client's payload has them; None before the first record is read.
     options: Any = None
 
+    @property
+    def count(self) -> int:
+        return len(self.records)
+
     def place(self, number: int) -> FieldPath:
         """Return the place of a record in the request, for errors."""
         root = PAYLOAD if self.call is None else self.call.root

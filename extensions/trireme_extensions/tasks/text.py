@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,7 +20,8 @@ from sm.client.payloads import Parameters, Payload, TextPayload
 from sm.client.results import Classes
 from sm.client.tensor_roles import UnsuitableModel, find_output
 from sm.client.texts import ATTENTION, TextClient, TextOptions
-from sm.errors import StartError, WrongPayload
+from sm.errors import StartError, TooLarge, WrongPayload
+from sm.invocation import current
 from trireme_extensions.tasks.task_file import (
     Classifier,
     LowerCase,
@@ -31,6 +33,10 @@ from trireme_extensions.tasks.task_file import (
 
 #: Tokens of a text of a pair beyond those that the model reads: the last ones are of a word that is cut off.
 SPARE_TOKENS = 16
+#: A text of more characters for each token that the model takes is not tokenized to its end.
+CHARACTERS_PER_TOKEN = 8
+#: Tokens of a request's texts that are read with several others, as a query is, counted with each of them.
+MAX_SHARED_TOKENS = 2**21
 #: Two texts by which is seen whether a tokenizer can join the tokens of two.
 PROBE = ("one two", "three")
 
@@ -80,6 +86,8 @@ class TextTask(TextClient, Task):
         super().setup()
         if self.settings.truncate:
             self.enable_truncation(self.tokenizer)
+        #: Held while a text is tokenized that pairs share.
+        self.sharing = threading.Lock()
         #: Tokenizers that cut off what is too long at one end, by that end.
         self.truncating = lru_cache(maxsize=2)(self.truncate_at)
 
@@ -125,7 +133,11 @@ class TextTask(TextClient, Task):
         known: list[Any] = [getattr(payload, "_encoding", None) for payload in payloads]
         if None not in known:
             return known
-        encodings = self.tokenize(payloads)
+        texts = [
+            self.readable(text, self.end_of(payload)) if isinstance(text, str) else text
+            for text, payload in zip(self.texts_of(payloads), payloads, strict=True)
+        ]
+        encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
         for index, (payload, encoding) in enumerate(zip(payloads, encodings, strict=True)):
             # The tokenizer has cut off what overflows where task.json says so.
             most = self.most_tokens(payload)
@@ -133,14 +145,30 @@ class TextTask(TextClient, Task):
                 continue
             if not self.truncates(payload):
                 raise self.too_long()
-            end = getattr(getattr(payload, "parameters", None), "truncation_direction", None) or self.cut_end
-            text = self.text_of(payload)
-            texts: tuple[Any, ...] = (text,) if isinstance(text, str) else text
+            end, text = self.end_of(payload), texts[index]
             if most < self.max_length:
-                encodings[index] = self.cut(texts, end, most)
+                encodings[index] = self.cut((text,) if isinstance(text, str) else text, end, most)
             elif end != self.cut_end or not encoding.overflowing:
-                encodings[index] = self.truncating(end).encode(*texts)
+                (encodings[index],) = self.truncating(end).encode_batch([text])
         return encodings
+
+    def end_of(self, payload: Any) -> str:
+        """Return the end at which a text that is too long is cut off: the request's, else the model's."""
+        asked = getattr(getattr(payload, "parameters", None), "truncation_direction", None)
+        end: str = asked or self.cut_end
+        return end
+
+    def readable(self, text: str, end: str) -> str:
+        """Return what the model may read of a text: of a long one a part with more tokens than it takes.
+
+        The tokens of 32,000 characters take longer than the model does.
+        """
+        most = CHARACTERS_PER_TOKEN * self.max_length
+        if len(text) <= most:
+            return text
+        part = text[:most] if end == "right" else text[-most:]
+        (encoding,) = self.whole.encode_batch([part], add_special_tokens=False)
+        return part if len(encoding.ids) > self.max_length + SPARE_TOKENS else text
 
     def cut(self, texts: Sequence[str], end: str, most: int) -> Encoding:
         """Return the tokens of a text, or of a pair, of which fewer are read than the model takes."""
@@ -153,39 +181,65 @@ class TextTask(TextClient, Task):
             part.truncate(count, direction=end)
         return self.whole.post_process(*parts)
 
-    def encode_pair(self, first: str, second: str, payload: Any, holder: Any) -> Encoding:
-        """Return the tokens of a pair of texts. Raises :class:`WrongPayload` if they are too many.
+    def encode_pair(self, first: str, second: str, payload: Any, holder: Any, pairs: int) -> Encoding:
+        """Return the tokens of a pair of texts.
 
         Args:
             first: The text that pairs share: its tokens are made once.
             second: The other text.
             payload: The record, which says what becomes of texts that are too long.
             holder: Keeps the tokens of the first text.
+            pairs: How many there are of it.
+
+        Raises:
+            WrongPayload: The texts are longer than the model takes.
+            TooLarge: The request's texts are read with too many others.
         """
-        asked = getattr(getattr(payload, "parameters", None), "truncation_direction", None)
-        end = asked or self.cut_end
-        tokenizer, encoding = self.truncating(end), None
+        end = self.end_of(payload)
+        tokenizer = self.truncating(end)
+        if holder._encoding is None:
+            with self.sharing:  # the list's records run at the same time
+                if holder._encoding is None:
+                    holder._encoding = self.share(first, end, pairs)
+        if isinstance(holder._encoding, TooLarge):
+            raise holder._encoding
         if self.joins:
-            if holder._encoding is None:
-                holder._encoding = self.part_of(first, end)
-            encoding = tokenizer.post_process(holder._encoding, self.part_of(second, end))
-        pair: Encoding = encoding or tokenizer.encode(first, second)
+            pair: Encoding = tokenizer.post_process(holder._encoding, self.part_of(second, end))
+        else:
+            (pair,) = tokenizer.encode_batch([(first, second)])
         if pair.overflowing and not self.truncates(payload):
             raise self.too_long()
         return pair
+
+    def share(self, text: str, end: str, pairs: int) -> Encoding | TooLarge:
+        """Return the tokens of a text of pairs, or an error if its request has too many of them."""
+        encoding, invocation = self.part_of(text, end), current()
+        if invocation is None:
+            return encoding
+        tokens = min(len(encoding.ids), self.max_length)
+        if invocation.shared_tokens + tokens * pairs > MAX_SHARED_TOKENS:
+            return TooLarge(
+                f"a text of {tokens:,} tokens is to be read with {pairs:,} others: such tokens, counted with "
+                f"each of them, are at most {MAX_SHARED_TOKENS:,} in a request; send fewer at once",
+                max_shared_tokens=MAX_SHARED_TOKENS,
+            )
+        invocation.shared_tokens += tokens * pairs
+        return encoding
 
     def part_of(self, text: str, end: str) -> Encoding:
         """Return the tokens of one text of a pair: of a long one those that the model may read, and a few.
 
         The tokenizer would keep what it cuts off, for each pair again.
         """
-        encoding: Encoding = self.whole.encode(text, add_special_tokens=False)
+        text = self.readable(text, end)
+        (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         most = self.max_length + SPARE_TOKENS
-        if len(encoding.ids) <= most:
-            return encoding
-        cut = slice(encoding.offsets[most][0]) if end == "right" else slice(encoding.offsets[-most][0], None)
-        shorter: Encoding = self.whole.encode(text[cut], add_special_tokens=False)
-        return shorter
+        if len(encoding.ids) > most:
+            start = slice(encoding.offsets[most][0])
+            cut = start if end == "right" else slice(encoding.offsets[-most][0], None)
+            (encoding,) = self.whole.encode_batch([text[cut]], add_special_tokens=False)
+        part: Encoding = encoding
+        return part
 
     @cached_property
     def whole(self) -> Tokenizer:
@@ -235,7 +289,7 @@ class QueryOptions(Top, Truncation):
         min_length=1,
         description="What texts are to answer: the first of a pair with each. What is too long is cut off.",
     )
-    _encoding: Encoding | None = PrivateAttr(default=None)
+    _encoding: Encoding | TooLarge | None = PrivateAttr(default=None)
 
 
 class ClassifiedText(TaskText):
@@ -291,7 +345,8 @@ class TextClassification(TextTask, Classifier):
         if len(query) + len(payload.text) > most:
             raise self.wrong_text(f"has over {most:,} characters")
         # The parameters are those of all texts of the request.
-        return self.encode_pair(query, payload.text, payload, payload.parameters)
+        pairs = payload._request.count
+        return self.encode_pair(query, payload.text, payload, payload.parameters, pairs)
 
     def truncates(self, payload: Any) -> bool:
         asked = payload.parameters
@@ -328,7 +383,7 @@ class Candidates(Payload):
     )
     parameters: Hypothesis = Field(default_factory=Hypothesis)
     #: The text's own tokens.
-    _encoding: Encoding | None = PrivateAttr(default=None)
+    _encoding: Encoding | TooLarge | None = PrivateAttr(default=None)
 
 
 class ZeroShotClassification(TextTask):
@@ -355,8 +410,10 @@ class ZeroShotClassification(TextTask):
 
     def inference(self, payload: Any) -> list[dict[str, Any]]:
         """Score a sentence for each label, in one call or as many as the model's batch needs."""
+        count = len(payload.labels)
         pairs = [
-            self.encode_pair(payload.text, sentence, payload, payload) for sentence in self.sentences(payload)
+            self.encode_pair(payload.text, sentence, payload, payload, count)
+            for sentence in self.sentences(payload)
         ]
         rows = max(1, MAX_BATCH_LENGTH // max(len(pair.ids) for pair in pairs))
         scores = []

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from sm.client.batches import Batches
 from sm.errors import StartError, WrongPayload
+from sm.invocation import Invocation, running
+from sm.router.records import OrderedMap, run_records
+from sm.router.request_types import DispatchRequest
 from tests.support.task_models import TABLE, VECTOR, WORDS, ask, load_task, write_text_model
+from trireme_extensions.tasks import text
 
 TEXT = "Ada lives in Paris."
 TOKENS = ["[CLS]", "ada", "lives", "in", "paris", ".", "[SEP]"]
@@ -126,3 +134,112 @@ def test_texts_wait_for_each_other_only_where_padding_changes_nothing(
 def test_a_model_without_a_mask_reads_no_padding(tmp_path: Path) -> None:
     write_text_model(tmp_path / "sentences", "sentence-embeddings")
     assert not load_task(tmp_path / "sentences", task="sentence-embeddings").takes_batches()
+
+
+class Counted:
+    """A real tokenizer that notes what it tokenizes."""
+
+    texts: ClassVar[list[str]] = []
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_str(cls, text: str) -> Counted:
+        return cls(Tokenizer.from_str(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+    def encode(self, *texts: Any, **options: Any) -> Any:
+        self.texts.extend(texts)
+        return self.tokenizer.encode(*texts, **options)
+
+    def encode_batch(self, texts: list[Any], **options: Any) -> Any:
+        for each in texts:
+            self.texts.extend([each] if isinstance(each, str) else each)
+        return self.tokenizer.encode_batch(texts, **options)
+
+
+LONG = "ada lives in paris " * 1_700
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Any]]]:
+    """Returns what each record of a request to a model of pairs answers; they run on eight threads."""
+    monkeypatch.setattr(text, "Tokenizer", Counted)
+    monkeypatch.setattr(Counted, "texts", [])
+    labels = {"text-classification": ("good",), "zero-shot-classification": ("contradiction", "entailment")}
+    with ThreadPoolExecutor(8) as pool:
+
+        def answer(task: str, records: list[Any], **parameters: Any) -> list[Any]:
+            write_text_model(tmp_path / task, "text-classification", labels[task])
+            client = load_task(tmp_path / task, task=task)
+            client.batches = Batches(client) if client.takes_batches() else None
+            Counted.texts.clear()
+            request = DispatchRequest(task, records, True, parameters, client=client)
+            invocation = Invocation(math.inf)
+            with running(invocation):
+                found = run_records(
+                    request, invocation, lambda result: result, lambda error: error, OrderedMap(pool, 8)
+                )
+                return [*found]
+
+        yield answer
+
+
+@pytest.mark.parametrize("query", ["ada lives in paris", LONG], ids=["short", "long"])
+def test_a_query_is_tokenized_once_however_many_documents_there_are(
+    shared: Callable[..., list[Any]], query: str
+) -> None:
+    documents = [f"she ? {number}" for number in range(500)]
+    rows = shared("text-classification", documents, query=query)
+    assert all(row[0]["label"] == "good" for row in rows)
+    assert all(Counted.texts.count(document) == 1 for document in documents)
+    of_query = [each for each in Counted.texts if each.startswith("ada")]
+    # Of a long one a part shows how much the model reads, and that is tokenized by itself.
+    assert len(of_query) == (1 if query != LONG else 3)
+    assert sum(map(len, of_query)) < 12_500
+
+
+def test_a_text_is_tokenized_once_however_many_labels_there_are(shared: Callable[..., list[Any]]) -> None:
+    labels = [f"paris {number}" for number in range(100)]
+    (rows,) = shared("zero-shot-classification", [{"text": "ada lives in paris", "labels": labels}])
+    assert len(rows) == 100
+    assert Counted.texts.count("ada lives in paris") == 1
+
+
+def test_of_a_long_text_only_the_beginning_or_the_end_is_tokenized(
+    shared: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    """The tokens are those of the whole text."""
+    write_text_model(tmp_path / "whole", "text-classification", ("good",))
+    whole: Any = load_task(tmp_path / "whole", task="text-classification", truncate=True)
+    for end in ("right", "left"):
+        rows = shared("text-classification", [LONG], truncate=True, truncation_direction=end)
+        assert sum(map(len, Counted.texts)) < 13_000 < len(LONG)
+        tokenizer = Tokenizer.from_file(str(tmp_path / "whole" / "tokenizer.json"))
+        tokenizer.enable_truncation(512, direction=end)
+        ids = tokenizer.encode(LONG).ids
+        payload = whole.payload(text=LONG, parameters={"truncate": True, "truncation_direction": end})
+        (encoding,) = whole.encode([payload])
+        assert encoding.ids == ids
+        assert rows == [whole.inference(payload)]
+    (refused,) = shared("text-classification", [LONG])
+    assert (refused.status, refused.details["field"]) == (422, "payload[0].text")
+
+
+def test_a_request_has_a_limit_of_texts_times_others(
+    shared: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "MAX_SHARED_TOKENS", 4_000)
+    documents = ["she"] * 1_001
+    for error in shared("text-classification", documents, query="ada lives in paris"):
+        assert (error.status, error.code) == (413, "too_large")
+        assert error.details["max_shared_tokens"] == 4_000
+    assert Counted.texts.count("ada lives in paris") == 1
+    rows = shared("text-classification", documents[1:], query="ada lives in paris")
+    assert all(row[0]["label"] == "good" for row in rows)
+    record = {"text": "ada lives in paris", "labels": ["live"] * 100}
+    codes = [getattr(row, "code", "ok") for row in shared("zero-shot-classification", [record] * 20)]
+    assert sorted(codes) == ["ok"] * 10 + ["too_large"] * 10
