@@ -13,7 +13,9 @@ from sm.settings import Settings
 from sm.triton import server
 
 
-def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tuple[server.Command, Box]:
+def triton(
+    folder: Path, repository: Path, environment: Mapping[str, str]
+) -> tuple[server.TritonCommand, Box]:
     """Return Triton's command and its box with the ports; its files are written into ``folder``."""
     settings = Settings()
     run = folder / "run"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sm.client.own_metrics import Metrics
 from sm.client.payloads import Payload
-from sm.client.readiness import Question
+from sm.client.readiness import ReadinessCheck
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
 from sm.invocation import Invocation
@@ -240,7 +240,7 @@ class Client(ABC):
     #: Gathers the records that wait for this client; None if it answers each alone.
     batches: Gatherer | None = None
     #: Asks :meth:`ready`; None if the client does not implement it.
-    readiness: Question | None = None
+    readiness: ReadinessCheck | None = None
     #: Why the client cannot serve now; empty if it can.
     unready: str = ""
     #: True in a box that loads edited clients again: its caller is its author.

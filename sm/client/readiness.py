@@ -28,10 +28,10 @@ class Asked(Protocol):
 
     name: str
     unready: str
-    readiness: Question | None
+    readiness: ReadinessCheck | None
 
 
-class Question:
+class ReadinessCheck:
     """Asks one client. While it has not answered, it is not asked again: no more than one thread hangs.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.batches import Batches
 from sm.client.own_metrics import setting_up
-from sm.client.readiness import Question, ask
+from sm.client.readiness import ReadinessCheck, ask
 from sm.client.tensor_roles import record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.code_imports import loading
@@ -46,7 +46,7 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
     if client.takes_batches():  # a task knows it when it has read its model's files
         client.batches = Batches(client)
     if client.watches_readiness():
-        client.readiness = client.readiness or Question(client, client.ready)
+        client.readiness = client.readiness or ReadinessCheck(client, client.ready)
         ask([client])
 
 

@@ -32,7 +32,7 @@ Files = Mapping[Path, tuple[int, int]]
 GONE = (0, 0)
 
 
-class Build(Protocol):
+class ClientSearch(Protocol):
     """Finds the clients of this box, without those that cannot load."""
 
     def __call__(
@@ -52,7 +52,7 @@ class Reloader:
 
     def __init__(
         self,
-        build: Build,
+        build: ClientSearch,
         folders: tuple[Path, ...],
         log_marks: Path,
         publish: Callable[[DiscoveredClients], object],

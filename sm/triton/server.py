@@ -86,14 +86,14 @@ class PassedOn:
 
 
 @dataclass(frozen=True)
-class Command:
+class TritonCommand:
     """A command line with its whole environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
 
-def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Command:
+def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> TritonCommand:
     """Build the command that starts this box's Triton.
 
     For a Triton from the wheel it also creates links in ``box.triton_folder``. A model that cannot load does
@@ -124,7 +124,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     variables["TRIREME_CORES"] = str(cores())
     # For sm/triton/borrowed_packages.py.
     variables["TRIREME_PACKAGES"] = sysconfig.get_path("purelib")
-    return Command(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
+    return TritonCommand(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
 
 
 def _repository(box: Box) -> Path:

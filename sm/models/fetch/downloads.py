@@ -55,7 +55,7 @@ class Remote:
     read: Callable[[int, int], Iterator[bytes]]
 
 
-class Progress:
+class DownloadProgress:
     """Counts the bytes that have come, for all threads of a download."""
 
     def __init__(self, report: Report, total: int) -> None:
@@ -84,7 +84,7 @@ class Progress:
         self._report(f"{error}; trying again, the last bytes came {silent_s:.0f} s ago")
 
 
-class Part:
+class PartialFile:
     """An object that is being downloaded; ``file`` is its place when it is complete."""
 
     def __init__(self, remote: Remote, file: Path) -> None:
@@ -118,7 +118,7 @@ class Part:
     def _left(self, number: int) -> int:
         return self._end(number) - self._starts[number] - self._counts[number]
 
-    def download(self, number: int, progress: Progress, stopped: threading.Event) -> None:
+    def download(self, number: int, progress: DownloadProgress, stopped: threading.Event) -> None:
         """Download what is missing of a range."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -138,7 +138,7 @@ class Part:
                 if not self._unfinished:
                     self.finish()
 
-    def _copy(self, file: int, number: int, progress: Progress, stopped: threading.Event) -> None:
+    def _copy(self, file: int, number: int, progress: DownloadProgress, stopped: threading.Event) -> None:
         end = self._end(number)
         position = end - self._left(number)
         if position == end:
@@ -160,13 +160,13 @@ class Part:
         self.path.rename(self._file)
 
 
-def download(parts: Sequence[Part], report: Report) -> int:
+def download(parts: Sequence[PartialFile], report: Report) -> int:
     """Download objects; return how many bytes have come.
 
     Raises:
         BrokenConnection: A host does not answer, or has ended its answers early.
     """
-    progress, stopped = Progress(report, sum(part.left for part in parts)), threading.Event()
+    progress, stopped = DownloadProgress(report, sum(part.left for part in parts)), threading.Event()
     for part in parts:
         if not part.missing:
             part.finish()

@@ -33,8 +33,8 @@ from sm.models.fetch.downloads import (
     CHUNK_BYTES,
     PART,
     BrokenConnection,
-    Part,
-    Progress,
+    DownloadProgress,
+    PartialFile,
     Remote,
     Report,
     download,
@@ -176,7 +176,7 @@ class ModelCache:
         remotes = list(remotes)
         # Files of one content are one object.
         files = {self._objects / remote.name: remote for remote in remotes}
-        parts = [Part(remote, file) for file, remote in files.items() if not file.is_file()]
+        parts = [PartialFile(remote, file) for file, remote in files.items() if not file.is_file()]
         self._used.update(files, (part.path for part in parts))
         self._make_room(sum(part.left for part in parts))
         self.fetched_bytes += download(parts, self._report)
@@ -214,7 +214,7 @@ class ModelCache:
         """Download from a server that sends no ranges of a known version."""
         size = int(answer.headers["Content-Length"] or 0)
         self._make_room(size)
-        file, progress = self._scratch / "object", Progress(self._report, size)
+        file, progress = self._scratch / "object", DownloadProgress(self._report, size)
         with file.open("wb") as output:
             # read1 returns what has come, so that the progress of a slow host is seen.
             while chunk := answer.read1(CHUNK_BYTES):

@@ -17,7 +17,7 @@ from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.logs import Log
 from sm.server.supervisor.ports import ACCEPT_PAUSE_S, UnavailableResponder, handle_events
-from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals
+from sm.server.supervisor.processes import STOPPING, ChildCommand, Processes, Signals
 from sm.settings import PACKAGE, Settings
 
 #: Seconds for the last callers to read their answer.
@@ -55,7 +55,7 @@ class Preparation:
             StopRequested: A signal asked the box to stop. The process is killed.
         """
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-        pid, output = self._processes.spawn(Command((sys.executable, "-m", *arguments), environment))
+        pid, output = self._processes.spawn(ChildCommand((sys.executable, "-m", *arguments), environment))
         text = ""
         try:
             while (status := self._status(pid)) is None:

@@ -35,7 +35,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True)
-class Command:
+class ChildCommand:
     """A command line, with its whole environment and the open files that it inherits."""
 
     arguments: tuple[str, ...]
@@ -58,7 +58,7 @@ class Processes:
         """Become the parent of every descendant whose own parent dies, as PID 1 is anyway."""
         self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def spawn(self, command: Command) -> tuple[int, int]:
+    def spawn(self, command: ChildCommand) -> tuple[int, int]:
         """Start a process in a group of its own. Returns its process id, and the end of a pipe with its
         output.
         """
@@ -328,7 +328,7 @@ class Commands:
         self._excluded_records |= ids
         return bool(ids)
 
-    def command(self, name: str) -> Command:
+    def command(self, name: str) -> ChildCommand:
         """Remove what the child's previous process left, and return the child's command."""
         if name == NGINX:
             return self._front()
@@ -340,14 +340,14 @@ class Commands:
             return self._python(("sm.server.access.keys",), {})
         return self._python(("sm.server.worker", "control"), ONE_ARENA)
 
-    def _data(self) -> Command:
+    def _data(self) -> ChildCommand:
         variables = {**ALLOCATOR, "TRIREME_LISTENER": str(self._data_listener)}
         if self._box.reload:
             # Python's bytecode cache does not notice a second change of a file within one second.
             variables["PYTHONDONTWRITEBYTECODE"] = "1"
         return self._python(("sm.server.worker", "data"), variables, self._data_listener)
 
-    def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> Command:
+    def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> ChildCommand:
         paths = [str(PACKAGE.parent), self._environment.get("PYTHONPATH", "")]
         environment = {
             **self._environment,
@@ -357,15 +357,15 @@ class Commands:
             "TRIREME_RUN_DIR": str(self._box.run),
             **variables,
         }
-        return Command((sys.executable, "-m", *module), environment, files)
+        return ChildCommand((sys.executable, "-m", *module), environment, files)
 
-    def _front(self) -> Command:
+    def _front(self) -> ChildCommand:
         # nginx takes over the listening sockets in this variable, as in its own binary upgrade.
         descriptors = "".join(f"{listener};" for listener in self._listeners)
         environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": descriptors}
-        return Command(self._nginx, environment, self._listeners)
+        return ChildCommand(self._nginx, environment, self._listeners)
 
-    def _inference(self) -> Command:
+    def _inference(self) -> ChildCommand:
         # The python backend does not remove its files after a kill -9.
         remove_files(f"trireme-{self._box.id}-py")
         records = LoadRecords(self._box.models_file).read()
@@ -383,7 +383,7 @@ class Commands:
                 for name in find_restorable(record, self._box.repository)
             ]
         loads = tuple(f"--load-model={name}" for name in names)
-        return Command(self._triton.arguments + loads, self._triton.environment, runs_models=True)
+        return ChildCommand(self._triton.arguments + loads, self._triton.environment, runs_models=True)
 
 
 PROBE_TIMEOUT_S = 0.25  # the supervisor does nothing else meanwhile

@@ -30,7 +30,7 @@ CHECK_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Account:
+class UserAccount:
     """A user with the groups and the home folder that its entry names."""
 
     user: int
@@ -39,7 +39,7 @@ class Account:
     home: str
 
     @classmethod
-    def find(cls, user: int = USER) -> Account:
+    def find(cls, user: int = USER) -> UserAccount:
         try:
             entry = pwd.getpwuid(user)
         except KeyError:

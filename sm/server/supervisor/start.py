@@ -49,7 +49,7 @@ from sm.server.supervisor.nginx import (
 )
 from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
-from sm.server.supervisor.root_rights import Account, is_root_of_image
+from sm.server.supervisor.root_rights import UserAccount, is_root_of_image
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import server, shared_memory_cleanup
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def give_up_root(formatter: Formatter) -> None:
     """Go on as an ordinary user. Returns if the box cannot run so, and logs why."""
-    log, account = Log(formatter, PollSelector()), Account.find()
+    log, account = Log(formatter, PollSelector()), UserAccount.find()
     obstacle = account.obstacle(os.environ)
     if obstacle:
         log.log("warning", f"started as root, and stays root: {obstacle}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.supervisor.processes import Command, Processes
+from sm.server.supervisor.processes import ChildCommand, Processes
 from sm.settings import HERE
 from tests.support.boxes import children, wait_until
 
@@ -31,11 +31,11 @@ def processes() -> Iterator[Processes]:
     wait_until(is_alone)
 
 
-def python(code: str, **environment: str) -> Command:
-    return Command((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
+def python(code: str, **environment: str) -> ChildCommand:
+    return ChildCommand((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
 
 
-def output_of(processes: Processes, command: Command) -> str:
+def output_of(processes: Processes, command: ChildCommand) -> str:
     _, descriptor = processes.spawn(command)
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor) as stream:
@@ -104,7 +104,7 @@ def test_a_dead_childs_own_children_are_killed(processes: Processes, tmp_path: P
 def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Processes) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError):
-        processes.spawn(Command(("/nowhere/tritonserver",), {}))
+        processes.spawn(ChildCommand(("/nowhere/tritonserver",), {}))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -112,10 +112,10 @@ def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Proce
 PARENT = """
 import sys, time
 from pathlib import Path
-from sm.server.supervisor.processes import Command, Processes, Watchdog
+from sm.server.supervisor.processes import ChildCommand, Processes, Watchdog
 program, folder = sys.argv[1:]
 processes = Processes(Watchdog.start(Path(folder).rmdir) if folder else None)
-processes.spawn(Command((sys.executable, "-c", program), {}))
+processes.spawn(ChildCommand((sys.executable, "-c", program), {}))
 time.sleep(60)
 """
 

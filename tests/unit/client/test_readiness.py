@@ -14,7 +14,7 @@ import pytest
 
 from sm.client import readiness
 from sm.client.base import Client
-from sm.client.readiness import MAX_SENTENCE, Question, Readiness, ask
+from sm.client.readiness import MAX_SENTENCE, Readiness, ReadinessCheck, ask
 from sm.errors import NotReady, StartError
 from sm.plugins import discovery
 from sm.run_state import Box, claim_unready_file, read_unready, unready_file, write_unready
@@ -36,7 +36,7 @@ class Saying(Client):
 def saying(say: Callable[[], Any], name: str = "saying") -> Saying:
     client = Saying(EmptyTriton(), Path(), Path())
     client.name, client.say = name, say
-    client.readiness = Question(client, client.ready)
+    client.readiness = ReadinessCheck(client, client.ready)
     return client
 
 
