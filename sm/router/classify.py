@@ -122,7 +122,7 @@ class RequestClassifier:
         if message.target:
             return v2.read_path(message)
         session = None
-        if SESSION_HEADER in message.headers:
+        if SESSION_HEADER in message.headers and not message.path:
             found = self._session(message, invocation)
             if isinstance(found, SessionCommand):
                 return found
@@ -240,6 +240,11 @@ class RequestClassifier:
         if message.path and invocation is not None:
             invocation.form = form
         found = form.read(reading)
+        if message.path and SESSION_HEADER in headers:  # an error of it has the form's shape
+            command = self._session(message, invocation)
+            if isinstance(command, SessionCommand):
+                return command
+            session = command
         if not isinstance(found, Call):
             return found
         return dispatch({"modelname": found.model, "version": found.version, "payload": found.records}, found)
