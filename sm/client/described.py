@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import read_description
-from sm.client.picture_steps import read_for
+from sm.client.preprocessing import Preprocessing
 from sm.client.tensor_roles import ImageInput, find_image, label_file
 from sm.errors import StartError
 
@@ -113,12 +113,24 @@ class PictureClient(DescribedClient):
         Raises:
             StartError: The file is missing or wrong, or has another size than the model's input.
         """
-        return read_for(image, self.home / "preprocess.json", self.model)
+        path = self.home / "preprocess.json"
+        preprocessing = Preprocessing.read(path)
+        check_size(preprocessing.output_size, image, path, self.model)
+        return preprocessing
 
     def preprocess(self, payload: Any) -> Tensors:
         """Turn the picture into the model's input, float32 or uint8, such as [3, 224, 224]."""
         pixels = payload.pixels_at_least(*self.decode_size)
         return {self.input: self.to_tensor(pixels, payload.header.upright_size)}
+
+
+def check_size(made: tuple[int, int], image: ImageInput, path: Path, model: str) -> None:
+    """Raise :class:`StartError` if a model does not take inputs of the height and width that a file makes."""
+    if image.size(-1) not in {(height, width) for height in (-1, made[0]) for width in (-1, made[1])}:
+        raise StartError(
+            f"{path} has inputs of {made[0]} by {made[1]}, but {model!r} takes {image.height} by "
+            f"{image.width}."
+        )
 
 
 def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:

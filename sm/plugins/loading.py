@@ -16,7 +16,7 @@ from sm.client.payloads import Payload
 from sm.client.results import ResultKind
 from sm.errors import StartError
 from sm.plugins import code_imports
-from sm.plugins.sources import PAGE, ClientSource, is_client
+from sm.plugins.sources import PAGE, ClientSource
 
 #: Libraries that only the containers of other systems have.
 FOREIGN_MODULES = frozenset({"cog", "djl_python", "kserve", "mms", "ts"})
@@ -77,10 +77,10 @@ def load(source: ClientSource, triton: Triton, repository: Path) -> Client:
     with plain_names(source):
         try:
             client_class = source.row.client_class(source)
-            if not is_client(client_class):
+            if not (isinstance(client_class, type) and issubclass(client_class, Client)):
                 raise StartError(f"its kind {source.kind!r} makes {client_class!r}, which is not a client.")
             check_declarations(client_class)
-            client = client_class(triton, source.home, repository)
+            client: Client = client_class(triton, source.home, repository)
         except StartError as error:
             raise StartError(f"{source.display_path}: {error}") from None
         except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt

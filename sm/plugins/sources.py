@@ -15,10 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from sm import entry_points
-from sm.client.base import Client
 from sm.errors import StartError
 from sm.repository.models import CLIENT_FILE, CodeFolder
 from sm.settings import HERE, PROGRAM
@@ -33,6 +32,10 @@ PACKAGE = "trireme_clients"
 #: The extensions' kind of a model without code, and its file: a box that served such a model without its task
 #: would answer otherwise than its owner means.
 TASK, TASK_FILE = "task", "task.json"
+#: A subclass of :class:`~sm.client.base.Client`. The control plane imports this module, and no client's.
+ClientClass = type[Any]
+#: The module and the name of that class.
+BASE = ("sm.client.base", "Client")
 Place = TypeVar("Place", Path, CodeFolder)
 
 
@@ -93,7 +96,9 @@ class ClientSource:
 
 
 class SourceKind(ABC):
-    """A kind of source. Its module is imported in every worker, and in the control plane."""
+    """A kind of source. The control plane imports its module too: what makes clients is imported by
+    :meth:`client_class` alone.
+    """
 
     #: Names the kind; no other may have this name.
     name: str
@@ -116,7 +121,7 @@ class SourceKind(ABC):
         return source.file.name == CLIENT_FILE
 
     @abstractmethod
-    def client_class(self, source: ClientSource) -> type[Client]:
+    def client_class(self, source: ClientSource) -> ClientClass:
         """Make the class of a client. What it raises is reported with the file."""
 
 
@@ -129,7 +134,7 @@ class ClientFiles(SourceKind):
         for file in code.files():
             yield ClientSource(name_of(file, code), file)
 
-    def client_class(self, source: ClientSource) -> type[Client]:
+    def client_class(self, source: ClientSource) -> ClientClass:
         """Import the file. Each is a package of its own: two may have modules of one name."""
         return _find_class(import_file(source))
 
@@ -196,7 +201,7 @@ def _ask(
         ) from error
 
 
-def derive(base: type[Client], **attributes: object) -> type[Client]:
+def derive(base: ClientClass, **attributes: object) -> ClientClass:
     """Return a subclass with these attributes, and with the name and documentation of ``base``."""
     same = {"__doc__": base.__doc__, "__module__": base.__module__}
     return type(base.__name__, (base,), {**same, **attributes})
@@ -218,9 +223,9 @@ def unload(source: ClientSource) -> None:
         sys.modules.pop(loaded, None)
 
 
-def _find_class(module: types.ModuleType) -> type[Client]:
+def _find_class(module: types.ModuleType) -> ClientClass:
     # Only classes are inspected: other objects may define ``__getattr__`` with side effects.
-    client_classes = [value for value in vars(module).values() if is_client(value)]
+    client_classes: list[ClientClass] = [value for value in vars(module).values() if _is_client(value)]
     own_classes = [candidate for candidate in client_classes if candidate.__module__ == module.__name__]
     concrete = [candidate for candidate in own_classes if not inspect.isabstract(candidate)]
     if len(concrete) == 1:
@@ -236,6 +241,5 @@ def _find_class(module: types.ModuleType) -> type[Client]:
     raise StartError(f"it has no subclass of sm.client.base.Client. Code of other systems: {PAGE}.{remedy}")
 
 
-def is_client(value: Any) -> TypeGuard[type[Client]]:
-    """True if a value is a client's class."""
-    return isinstance(value, type) and issubclass(value, Client)
+def _is_client(value: object) -> bool:
+    return isinstance(value, type) and BASE in {(base.__module__, base.__name__) for base in value.__mro__}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.client.base import Client
-from sm.plugins.sources import ClientSource, SourceKind, derive
+from sm.plugins.sources import ClientClass, ClientSource, SourceKind, derive
 
 
 class Tasks(SourceKind):
@@ -19,7 +18,7 @@ class Tasks(SourceKind):
         for file in sorted(repository.glob("*/task.json")):
             yield ClientSource(file.parent.name, file, self.name)
 
-    def client_class(self, source: ClientSource) -> type[Client]:
+    def client_class(self, source: ClientSource) -> ClientClass:
         from trireme_extensions.tasks.task_file import task_class  # the control plane makes no client
 
         # The model may have the name of a client that comes with the box.

@@ -26,10 +26,10 @@ from sm.client.detection import (
     to_corners,
 )
 from sm.client.payloads import ImagePayload, Parameters
-from sm.client.picture_steps import read_for
 from sm.client.results import Boxes
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import ClientFailed, StartError
+from trireme_extensions.tasks.picture_steps import read_for
 from trireme_extensions.tasks.task_file import Task, TaskFile, probabilities
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from sm.client.payloads import ImagePayload
 from sm.client.results import Classes, Masks, ResultKind
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_output
 from sm.errors import StartError
+from trireme_extensions.tasks.picture_steps import read_for
 from trireme_extensions.tasks.task_file import Classifier, TaskFile, Top, unit_vector
 
 
@@ -39,6 +40,9 @@ class ImageClassification(PictureClient, Classifier):
     options: ClassVar[type[ModelOptions] | None] = Classification
     payload: ClassVar[type[ImagePayload]] = ClassifiedImage
     result: ClassVar[ResultKind | None] = Classes()
+
+    def read_preprocessing(self, image: ImageInput) -> Any:
+        return read_for(image, self.home / "preprocess.json", self.model)
 
 
 class Normalised(TaskFile):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sm.client.base import Client
-from sm.plugins.sources import ClientSource, SourceKind, derive, import_file, name_of
+from sm.plugins.sources import ClientClass, ClientSource, SourceKind, derive, import_file, name_of
 from sm.repository.models import CodeFolder
 
 #: The ``modelname`` under which a script is served.
@@ -41,7 +40,7 @@ class Scripts(SourceKind):
     def imports_beside(self, source: ClientSource) -> bool:  # noqa: ARG002  # all do
         return True
 
-    def client_class(self, source: ClientSource) -> type[Client]:
+    def client_class(self, source: ClientSource) -> ClientClass:
         from trireme_extensions.toolkit.scripts import ToolkitClient  # the control plane makes no client
 
         offer_stand_in()
@@ -54,11 +53,9 @@ class Ported(SourceKind):
     name = "ported"
 
     def find(self, code: CodeFolder) -> Iterator[ClientSource]:
-        from trireme_extensions.toolkit import ported
-
-        files = [file for file in code.files() if ported.is_ported(file)]
+        files = [file for file in code.files() if is_ported(file)]
         beside = [file for file in files if file.parent == code.folder]
-        imported = frozenset(code.folder / f"{name}.py" for name in ported.imported_by(beside))
+        imported = frozenset(code.folder / f"{name}.py" for name in imported_by(beside))
         for file in files:
             if file not in imported and not (file in beside and has_script(code)):
                 yield ClientSource(name_of(file, code), file, self.name, modules=imported)
@@ -66,7 +63,7 @@ class Ported(SourceKind):
     def imports_beside(self, source: ClientSource) -> bool:  # noqa: ARG002  # all do
         return True
 
-    def client_class(self, source: ClientSource) -> type[Client]:
+    def client_class(self, source: ClientSource) -> ClientClass:
         from trireme_extensions.toolkit import ported
 
         offer_stand_in()
@@ -122,3 +119,37 @@ def _is_client(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ClassDef) and any(
         ast.unparse(base).endswith("Client") for base in statement.bases
     )
+
+
+def is_ported(file: Path) -> bool:
+    """True if a file has ``handle(data, context)`` or a class with ``inference``, and no client."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # the import reports it
+    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
+    bases = [[ast.unparse(base) for base in node.bases] for node in classes]
+    if any(base.endswith("Client") for names in bases for base in names):
+        return False
+    # TorchServe's classes have an ``inference`` too, as one step of several.
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == "handle" and len(node.args.args) == 2
+        for node in statements
+    ) or any(
+        isinstance(method, ast.FunctionDef) and method.name == "inference"
+        for node, names in zip(classes, bases, strict=True)
+        if not any(base.endswith("Handler") for base in names)
+        for method in node.body
+    )
+
+
+def imported_by(files: Iterable[Path]) -> set[str]:
+    """Return the names that ported files import: such a file beside them is not a client."""
+    names = set[str]()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names

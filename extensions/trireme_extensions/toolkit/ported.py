@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import types
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,40 +19,6 @@ from trireme_extensions.toolkit.scripts import Context, ScriptFunctions, Toolkit
 
 #: The first bytes of a JPEG, a PNG and a WebP.
 SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF")
-
-
-def is_ported(file: Path) -> bool:
-    """True if a file has ``handle(data, context)`` or a class with ``inference``, and no client."""
-    try:
-        statements = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # the import reports it
-    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
-    bases = [[ast.unparse(base) for base in node.bases] for node in classes]
-    if any(base.endswith("Client") for names in bases for base in names):
-        return False
-    # TorchServe's classes have an ``inference`` too, as one step of several.
-    return any(
-        isinstance(node, ast.FunctionDef) and node.name == "handle" and len(node.args.args) == 2
-        for node in statements
-    ) or any(
-        isinstance(method, ast.FunctionDef) and method.name == "inference"
-        for node, names in zip(classes, bases, strict=True)
-        if not any(base.endswith("Handler") for base in names)
-        for method in node.body
-    )
-
-
-def imported_by(files: Iterable[Path]) -> set[str]:
-    """Return the names that ported files import: such a file beside them is not a client."""
-    names = set[str]()
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.partition(".")[0])
-    return names
 
 
 def adapt(module: types.ModuleType) -> type[Client]:

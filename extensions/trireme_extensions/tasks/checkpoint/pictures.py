@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm.client.picture_steps import PictureSteps
 from sm.errors import CommandError
 from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.picture_steps import PictureSteps
 
 FILE = "preprocessor_config.json"
 STANDARD = ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])

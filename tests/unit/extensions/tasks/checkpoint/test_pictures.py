@@ -11,8 +11,8 @@ import pytest
 import transformers
 from PIL import Image
 
-from sm.client.picture_steps import PictureSteps
 from trireme_extensions.tasks.checkpoint.pictures import PROCESSORS, picture_steps
+from trireme_extensions.tasks.picture_steps import PictureSteps
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}

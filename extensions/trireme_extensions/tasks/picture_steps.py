@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import ConfigDict, Field
 
+from sm.client.described import check_size
 from sm.client.images import split
 from sm.client.preprocessing import Normalisation, Preprocessing
 from sm.client.tensor_roles import ImageInput
@@ -196,17 +197,12 @@ def read_for(image: ImageInput, path: Path, model: str) -> Preprocessing | Pictu
         StartError: The file is missing or wrong, or makes inputs of another size than the model takes.
     """
     preprocessing = read_preprocessing(path)
-    made, taken = preprocessing.output_size, (image.height, image.width)
-    if made is None and max(taken) > 0:
+    made = preprocessing.output_size
+    if made is not None:
+        check_size(made, image, path, model)
+    elif max(image.height, image.width) > 0:
         raise StartError(
             f"{path} makes inputs whose size depends on the picture, but {model!r} takes {image.height} by "
             f"{image.width}: export the model for any height and width, or write other steps into the file."
-        )
-    if made is not None and image.size(-1) not in {
-        (height, width) for height in (-1, made[0]) for width in (-1, made[1])
-    }:
-        raise StartError(
-            f"{path} has inputs of {made[0]} by {made[1]}, but {model!r} takes {image.height} by "
-            f"{image.width}."
         )
     return preprocessing
