@@ -65,7 +65,7 @@ class Hardware:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return a version's numbers, up to the first part that is none."""
+    """Return a version's numbers, up to the first part that is not a number."""
     return tuple(map(int, itertools.takewhile(str.isdigit, version.split("."))))
 
 
@@ -225,7 +225,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 #: Parents whose children are known.
 MAX_KNOWN_PARENTS = 256
-#: The children of each, and the process that was the newest when they were read.
+#: The children of each parent, and the machine's newest process when they were read.
 _children: dict[int, tuple[bytes, frozenset[int]]] = {}
 
 

@@ -193,7 +193,7 @@ class Invocation:
         self.waiting_time: WaitingTime | None = None
         #: True if its calls have several records together, so that a process that dies accuses them all.
         self.is_batch = False
-        #: Set when that happens. The calls of one of the records are then sent alone.
+        #: Set when a process died under a batch. The calls of one of its records are then sent alone.
         self.suspicion: Suspicion | None = None
         #: The records that crashed their model, each with its client and its error: none is run again.
         self.crashes: list[tuple[Any, Any, Exception]] = []
@@ -294,7 +294,7 @@ def running(invocation: Invocation) -> Iterator[Invocation]:
 
 @contextmanager
 def turn(lock: threading.Lock, model: str, invocation: Invocation | None) -> Iterator[None]:
-    """Have a lock in the block, for which an invocation waits as one of those of its model.
+    """Hold a lock in the block. An invocation that waits for it counts as one that waits for its model.
 
     Raises:
         Overloaded: No further request for the model may wait.

@@ -231,7 +231,7 @@ def unready_file(box: Box, pid: int | str) -> Path:
 
 
 def claim_unready_file(box: Box, pid: int) -> None:
-    """Give a new worker its file, with disk space: that of a worker that has ended, if there is one."""
+    """Give a new worker a file with disk space: the one of a worker that has ended, else a new one."""
     box.readiness_folder.mkdir(exist_ok=True)
     for file in box.readiness_folder.glob("*.json"):
         if not Path("/proc", file.stem).exists():

@@ -34,7 +34,7 @@ class ModelOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    #: Chooses the client, where there is none.
+    #: The name that chooses the client of a model without a client file.
     task: str = ""
 
     @classmethod

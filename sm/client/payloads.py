@@ -135,7 +135,7 @@ class Payload(BaseModel):
     content_types: ClassVar[tuple[str, ...]] = ()
     #: True for :class:`BodyPayload`.
     takes_bodies: ClassVar[bool] = False
-    #: True if the word NaN in JSON, which is none (RFC 8259), is null for it: a missing value.
+    #: True if it takes the word NaN, which JSON does not have (RFC 8259), as null: a missing value.
     reads_nan: ClassVar[bool] = False
 
     @cached_property

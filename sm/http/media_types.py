@@ -68,7 +68,7 @@ SIGNATURES = (
     ("audio/mpeg", re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")),
     (NPY, re.compile(rb"\x93NUMPY")),
 )
-#: Python's codecs that are no charsets of the web: they run code of their own, or take quadratic time.
+#: Python's codecs that are not charsets of the web: they run code of their own, or take quadratic time.
 NOT_CHARSETS = frozenset(
     {"charmap", "idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape", "utf_7"}
 )
@@ -165,7 +165,7 @@ def is_text(kind: str) -> bool:
 
 
 def sniff(body: bytes) -> str:
-    """Return the type of a picture, a recording or an array by its first bytes; empty if it is none."""
+    """Return the type of a picture, a recording or an array by its first bytes; empty for anything else."""
     return next((kind for kind, signature in SIGNATURES if signature.match(body)), "")
 
 

@@ -27,7 +27,7 @@ DEAD_GRACE_S = 0.4
 MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
 
 
-#: Times that others changed a health byte before it is trusted to be one.
+#: Times that others must change a byte before it is taken for a health byte.
 TRUSTED_CHANGES = 4
 #: Bytes before Triton's objects in shared memory: a count of references, and room.
 OBJECT_HEADER_SIZE = 16

@@ -285,7 +285,7 @@ class OnDemand:
             latest = time.time() - MIN_IDLE_S
             used = {record.name: last_used(self._leases, record.id) for record in loaded}
             for record in sorted(loaded, key=lambda record: used[record.name]):
-                # Without a time it was loaded this moment.
+                # A model without a time was loaded this moment.
                 is_idle = 0 < used[record.name] <= latest
                 if is_idle and self.loader.unload_idle(record, self._leases):
                     EVICTIONS.labels(MODELS.of(record.name)).inc()
@@ -318,7 +318,7 @@ class Demand:
         with span("load") as load:
             with invocation.waiting_for(UNKNOWN):
                 answer = self._ask(name, load.headers)
-            # Only now its name is known to be one of the repository's, and no caller's invention.
+            # Only now the name is known to be in the repository, and not a caller's invention.
             if answer[0] == UnknownModel.status:
                 return False
             with invocation.waiting_for(name), contextlib.suppress(UnknownModel):

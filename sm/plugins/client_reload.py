@@ -70,7 +70,7 @@ class Reloader:
 
     def check_files(self) -> bool:
         """Load changed clients once two checks see the same files. Returns True if there was a change."""
-        # A client that came during a load is in no earlier scan: without this its end would be no change.
+        # A client that came during a load may be missing in all earlier scans. GONE makes its end a change.
         scanned, before = {**dict.fromkeys(self._clients, GONE), **scan(self._folders)}, self._scanned
         self._scanned = scanned
         if scanned != before or scanned == self._loaded_files:

@@ -20,7 +20,7 @@ class Tensor(NamedTuple):
 
     #: Triton's name, such as ``FP32``.
     datatype: str
-    #: Without the batch dimension; -1 is any size.
+    #: The sizes without the batch dimension; -1 is any size.
     shape: tuple[int, ...]
     #: True if the model has a batch dimension.
     batched: bool

@@ -233,7 +233,7 @@ def _link(path: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Stub:
-    """A stub."""
+    """Triton's program that runs a Python model, for one version of Python."""
 
     file: Path
     #: The version of Python, such as ``3.11``.

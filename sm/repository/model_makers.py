@@ -1,4 +1,4 @@
-"""The door for makers of models: a source that is no model repository becomes one at a start.
+"""The door for makers of models: a source that is not a model repository becomes one at a start.
 
 A row of the group ``sm.model_makers`` is a :class:`ModelMaker`. A start runs this module in a process of its
 own, so that PID 1 imports none: ``python -m sm.repository.model_makers FOLDER SUBJECT``.

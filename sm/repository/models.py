@@ -418,7 +418,7 @@ class CodeFolder:
 
     @property
     def is_empty(self) -> bool:
-        """True if it has nothing that may be a client; which file is one, is for the worker to say."""
+        """True if it has nothing that may be a client. The worker decides which file is a client."""
         return not any(path.name not in (REQUIREMENTS_FILE, WHEELS_FOLDER) for path in self._entries())
 
     def _entries(self) -> list[Path]:

@@ -135,7 +135,7 @@ class Capture:
                     self._held -= sum(map(len, lines))
 
     def close(self) -> None:
-        """Store the rest, within :data:`CLOSE_TIMEOUT_S`."""
+        """Store the captures that are left, within :data:`CLOSE_TIMEOUT_S`."""
         self._poll.stop()
         last = threading.Thread(target=self.flush, name="last-captures", daemon=True)
         last.start()

@@ -145,7 +145,7 @@ def read_headers(environ: WSGIEnvironment) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)  # Callers send the same few headers.
 def header_name(variable: str) -> str:
-    """Return the header of a WSGI variable; empty if it is none."""
+    """Return the header of a WSGI variable; empty if the variable is not a header."""
     if not variable.startswith("HTTP_") or variable in NOT_HEADERS:
         return CGI_HEADERS.get(variable, "")
     return variable[5:].replace("_", "-").lower()

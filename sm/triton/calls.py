@@ -85,7 +85,7 @@ class Calls:
         return self._loaded is not None and (self._loaded / model / version).is_dir()
 
     def may_make_again(self, invocation: Invocation) -> bool:
-        """True if a client's result may be made again that was made from answers in doubt."""
+        """True if the client may run again, because its result was made from answers that are in doubt."""
         models = {model for ticket in invocation.tickets for model, _ in ticket.generations}
         step = self._step(Interrupted(""), invocation, models)
         # The client may have changed its session already.

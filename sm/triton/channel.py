@@ -201,7 +201,7 @@ class Channel:
                 raise
 
     def register(self, name: str, size: int) -> None:
-        """Make Triton map a region. No name is used twice, so one that Triton has already is the same."""
+        """Make Triton map a region. Each name is used once: if Triton has it already, it has this region."""
         request = pb.SystemSharedMemoryRegisterRequest(name=name, key=f"/{name}", offset=0, byte_size=size)
         try:
             self._call_registration("SystemSharedMemoryRegister", request)

@@ -154,7 +154,7 @@ class Upstream:
         if model:
             attributes["trireme.model"] = model
         with span(request.method, attributes, is_call=True) as call:
-            # The caller's own would make Triton trace a request that the router does not trace.
+            # With the caller's own trace headers Triton would trace a request that the router does not.
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}
             request = replace(request, headers={**headers, **call.headers})

@@ -30,7 +30,7 @@ from sm.triton.triton_errors import MEMORY_ERRORS, Failed
 
 #: Beginning of a Python exception, in which only the type says that memory is short.
 PYTHON_ERROR = re.compile(r"[A-Za-z_]\w*(?:: |$)")
-#: Types of such exceptions: those of calls, an engine's, and a full disk's.
+#: Python exceptions that mean a lack of memory: of a call, of an engine, or of a full disk.
 PYTHON_MEMORY = re.compile(
     rf"{MEMORY_ERRORS}|OSError: \[Errno (?:12|28)\] .*|RuntimeError: CUDA (?:error: )?out of memory.*|"
     r"\w+: \[ONNXRuntimeError\] : [0-9]+ : .*(?:bad.alloc|[Ff]ailed to allocate memory).*",

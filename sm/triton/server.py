@@ -146,7 +146,7 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
         backends, variables = machine.assemble(server, folder)
         return backends, {**variables, **path}
     backends = server.parent.parent / "backends"
-    # One of another version of Python has its packages elsewhere.
+    # A stub for another version of Python finds its packages elsewhere.
     is_same = machine.stub_version(backends / "python" / machine.STUB) == machine.VERSION
     return (backends if backends.is_dir() else None), path if is_same else {}
 
@@ -290,7 +290,7 @@ def http_keys(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def grpc_keys(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the same as gRPC metadata, with names in lower case."""
+    """Return the gRPC metadata for the APIs that ``arguments`` restrict, with names in lower case."""
     return {f"{GRPC_PREFIX}{key}".lower(): value for _, key, value in _groups(arguments, GRPC)}
 
 

@@ -293,7 +293,7 @@ class ObjectDetection(Detector, Task):
         return super().place(payload)
 
     def check(self, objects: Objects) -> None:
-        """Raise :class:`ClientFailed` for what is no score, or no box in pixels: of another head's rows."""
+        """Raise :class:`ClientFailed` for numbers that are not scores or boxes in pixels."""
         if not len(objects):
             return
         score, side = objects.scores.max(), (objects.boxes[:, 2:] - objects.boxes[:, :2]).max()

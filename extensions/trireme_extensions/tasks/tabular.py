@@ -43,13 +43,13 @@ MAX_NUMBER_CHARACTERS = 100
 #: Numbers as texts, such as the cells of CSV. Python's own readers take ``1_000`` and other scripts' digits.
 INTEGER = re.compile(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*")
 NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
-#: A larger number is no integer any more, but the nearest one that 64 bits of floating point can tell.
+#: Integers up to this are exact; a larger number is the nearest one that 64 bits of floating point have.
 MAX_EXACT = 2**53
 TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def to_integer(value: Any) -> int:
-    """Return the integer that a cell is. Raises ValueError if it is none, or cannot be told exactly."""
+    """Return the integer of a cell. Raises ValueError if it is not an integer, or cannot be told exactly."""
     if type(value) is int:
         return value
     if type(value) is str and (match := INTEGER.fullmatch(value)):
@@ -60,7 +60,7 @@ def to_integer(value: Any) -> int:
 
 
 def to_number(value: Any) -> float:
-    """Return the number that a cell is. Raises ValueError if it is none, OverflowError if it is too large."""
+    """Return the number of a cell. Raises ValueError if it is not a number, OverflowError if too large."""
     if type(value) in (int, float):
         return float(value)
     if type(value) is str and len(value) <= MAX_NUMBER_CHARACTERS and NUMBER.fullmatch(value):

@@ -47,8 +47,8 @@ def is_prefix(source: str) -> bool:
     return source.startswith(S3) and not source.endswith(ARCHIVE) and "," not in source
 
 
-#: A URL's user and password, which end at the last @. A host and a port alone are none. A path has one slash
-#: for the two of the URL that it was made of.
+#: A URL's user and password, which end at the last @. A host and a port alone do not match. A URL that was
+#: made a path has one slash instead of two.
 USER = re.compile(r"(\w:/{1,2}(?!/))(?![\w.\[\]-]+(?::\d*)?(?:[/?#,\s'\"]|$))[^?#,\s'\"]*@")
 #: Text in the place of a port that is not a port: a password, if the @ was forgotten.
 PASSWORD = re.compile(r"(\w:/{1,2}(?!/)[\w.-]*):(?!\d*(?:[/?#,\s'\"]|$))[^/?#,\s'\"]*")

@@ -311,7 +311,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
     elif content := tar.extractfile(member):
         with content, place.open("wb") as file:
             shutil.copyfileobj(content, file, CHUNK_BYTES)
-        # A program stays one; nobody else may write, and nobody gets its owner's rights.
+        # A program stays executable; nobody else may write, and nobody gets its owner's rights.
         place.chmod(member.mode & 0o755 | 0o600)
         os.utime(place, (member.mtime, member.mtime))
 

@@ -242,7 +242,7 @@ class RateLimits:
     """The buckets of all keys. Their number does not depend on what callers send."""
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
-        """``rate`` (0: no limit) is for keys without their own."""
+        """Make no bucket yet. Keys without a rate of their own have ``rate``; 0 is no limit."""
         self._rate, self._clock = rate, clock
         self._buckets: dict[str, TokenBucket] = {}
 

@@ -265,7 +265,7 @@ class Loop:
         return sentences
 
     def _follow_triton(self, pid: int | None) -> None:
-        """Look at the processes of another Triton from now on if it is one."""
+        """Watch the processes of the Triton ``pid`` from now on, if that is another Triton than before."""
         if pid and pid != self._model_processes.triton:
             self._watch_triton(pid)
 

@@ -18,7 +18,7 @@ import numpy as np
 MEASURED = "2026.4"
 #: The largest whole number that OpenVINO keeps, and the largest that float32 has with all smaller ones.
 INT32, FLOAT32 = 2**31 - 1, 2**24
-#: A free size, and a list that a loop makes, has no more than this.
+#: The largest free size, and the longest list that a loop makes.
 SIZE = 2**24
 #: Constants of more numbers than this, such as weights, may have any value.
 MAX_READ = 2**20
