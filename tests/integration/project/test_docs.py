@@ -26,7 +26,7 @@ DOCS = HERE / "docs"
 INTERNAL_NAMES = (
     "answer_headers attach_request field_of may_have_caused parameter_names batches readiness unready is_edited"
     " watches_readiness required_models streams takes_batches reads_nan takes_bodies model_config model_post_init names_of"
-    " png as_json describe"
+    " png as_json describe answers_unnamed count"
 )
 #: Types that the page describes as ``self.triton`` and the results of its calls, without their names, and one
 #: that only the dispatcher uses.
