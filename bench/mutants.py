@@ -21,7 +21,7 @@ from pathlib import Path
 
 #: Tests without a box, by module. A fault that only a box's tests find counts as not found.
 TESTS = {
-    "sm/router/pipeline.py": "tests/unit/router/test_pipeline.py tests/unit/router/test_invocation_routes.py",
+    "sm/router/request_flow.py": "tests/unit/router",
     "sm/router/admission.py": "tests/unit/router",
     "sm/model_processes/answer_guard.py": "tests/unit/model_processes tests/unit/triton/test_calls.py",
     "sm/triton/calls.py": "tests/unit/triton/test_calls.py",

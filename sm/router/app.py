@@ -28,8 +28,8 @@ from sm.router.client_schemas import describe_client, sample_files
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
-from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
+from sm.router.request_flow import RequestFlow
 from sm.router.running_invocation import LogSample, in_company, record_overdue
 from sm.router.triton_requests import TritonForwarder
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
@@ -49,7 +49,7 @@ def create(
     readiness = Readiness(models.all_clients, unready_file(box, os.getpid()))
     readiness.watch()
     app = Router(
-        pipeline_of(settings, box, models, calls, readiness, capture),
+        flow_of(settings, box, models, calls, readiness, capture),
         LogSample(settings.log_sample),
         settings.max_body,
         settings.timeout,
@@ -79,14 +79,14 @@ def create(
     return app
 
 
-def pipeline_of(
+def flow_of(
     settings: Settings,
     box: Box,
     models: Models,
     calls: Calls,
     readiness: Readiness,
     capture: Capture | None,
-) -> Pipeline:
+) -> RequestFlow:
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
     classifier = RequestClassifier(
@@ -99,7 +99,7 @@ def pipeline_of(
     )
     upstream = Upstream(box.http_port, settings.timeout, calls, settings.max_body)
     chosen = lru_cache(maxsize=256)(partial(cached_outputs, box.served))
-    return Pipeline(
+    return RequestFlow(
         models,
         classifier,
         TritonForwarder(upstream, models, readiness, chosen if settings.caches_responses else None),

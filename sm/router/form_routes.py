@@ -34,10 +34,10 @@ def blueprint(router: Router, forms: Forms) -> Blueprint:
 
     def run() -> Response:
         g.invocation = router.begin(request.environ)
-        return respond(router.pipeline.answer(g.invocation, partial(read, request.path)))
+        return respond(router.flow.answer(g.invocation, partial(read, request.path)))
 
     def list_models(make: Callable[[Models], object]) -> Response:
-        return respond(Answer(orjson.dumps(make(router.pipeline.models))))
+        return respond(Answer(orjson.dumps(make(router.flow.models))))
 
     @routes.errorhandler(Exception)
     def failed(error: Exception) -> Response:

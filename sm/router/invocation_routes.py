@@ -21,7 +21,7 @@ from sm.http.media_types import ROUTES
 from sm.http.messages import Answer, write_error
 from sm.http.responses import REQUEST_ID_KEY, error_answer, handle_errors, request_id, with_request_id
 from sm.router.aws_frames import EVENT_STREAM, frames
-from sm.router.pipeline import Pipeline
+from sm.router.request_flow import RequestFlow
 from sm.router.request_types import HEADER_PREFIX, Message
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.wsgi import is_disconnected, read_message, respond, send
@@ -37,7 +37,7 @@ class Router(Flask):
     """The application: Flask, with a shortcut for the path of nearly all requests, and without host matching.
 
     Args:
-        pipeline: Answers invocations.
+        flow: Answers invocations.
         sample: Which of them are logged.
         max_body: Bytes of a request's body, at most.
         timeout: Seconds of an invocation, at most.
@@ -48,7 +48,7 @@ class Router(Flask):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        flow: RequestFlow,
         sample: LogSample,
         max_body: int,
         timeout: float,
@@ -57,9 +57,9 @@ class Router(Flask):
     ) -> None:
         super().__init__("trireme")
         self.config["MAX_CONTENT_LENGTH"] = max_body
-        self.pipeline, self.sample, self.fronted = pipeline, sample, fronted
+        self.flow, self.sample, self.fronted = flow, sample, fronted
         self.max_body, self.timeout, self.stream_timeout = max_body, timeout, stream_timeout
-        handle_errors(self, {**ROUTES, **pipeline.classifier.forms.route_types})
+        handle_errors(self, {**ROUTES, **flow.classifier.forms.route_types})
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -70,7 +70,7 @@ class Router(Flask):
             return self.wsgi_app(environ, start)
         try:
             read = partial(read_message, environ, self.max_body)
-            return send(self.pipeline.answer(self.begin(environ), read), environ, start)
+            return send(self.flow.answer(self.begin(environ), read), environ, start)
         except Exception as error:
             return send(error_answer(error, environ), environ, start)
 
@@ -82,14 +82,14 @@ class Router(Flask):
             model: The model in the path.
             target: Path and query of a request in Triton's own API.
         """
-        return self.pipeline.answer(
+        return self.flow.answer(
             self.begin(environ), partial(read_message, environ, self.max_body, model, target)
         )
 
     def answer_in_parts(self, environ: WSGIEnvironment) -> Answer:
         """Answer a request of the runtime's streaming call, in AWS's event-stream frames."""
         return frame_answer(
-            self.pipeline.answer(
+            self.flow.answer(
                 self.begin(environ), lambda: with_runtime_accept(read_message(environ, self.max_body))
             )
         )
@@ -145,7 +145,7 @@ def blueprint(router: Router) -> Blueprint:
         try:
             return respond(router.answer(request.environ, model=name))
         except (ClientFailed, ModelFailed):
-            if router.pipeline.models.known(name):
+            if router.flow.models.known(name):
                 raise
             # The model was unloaded while the request ran, so its files are gone.
             raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None

@@ -82,7 +82,7 @@ def blueprint(router: Router) -> Blueprint:
             message = read_message(request.environ, router.max_body, target=target)
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method
-            answer = router.pipeline.triton.pass_on(method, message, invocation)
+            answer = router.flow.triton.pass_on(method, message, invocation)
         if (health := HEALTH.fullmatch(path)) and not answer.read():
             return respond(
                 replace(answer, body=describe_health(health, answer.status == 200), content_type=JSON)

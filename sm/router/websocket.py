@@ -294,7 +294,7 @@ def _answer(
     try:
         invocation = router.begin(environ)
         invocation.limit(websocket.ends_at)
-        answer = router.pipeline.answer(invocation, lambda: in_utf8(message))
+        answer = router.flow.answer(invocation, lambda: in_utf8(message))
         if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
             # A message has no headers, and these are all that the answer says.
             answer.body = dumps(dict(answer.headers))

@@ -38,8 +38,8 @@ from sm.router import form_routes, invocation_routes
 from sm.router.classify import RequestClassifier
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
-from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
+from sm.router.request_flow import RequestFlow
 from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import TritonForwarder
 from sm.settings import MAX_RECORDS
@@ -161,14 +161,14 @@ def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor
         SharedGeneration.create(folder / f"generation-{time.monotonic_ns()}"), lambda model: (model,)
     )
     models, calls = models_of(clients), Calls(guard, seconds=5.0, folder=folder)
-    pipeline = Pipeline(
+    flow = RequestFlow(
         models,
         RequestClassifier(models, max_records=MAX_RECORDS),
         TritonForwarder(Upstream(1, 1.0, calls), models),
         calls,
         OrderedMap(pool, 1),
     )
-    router = Router(pipeline, LogSample(0.0), 64 * MIB, 60.0, 60.0, False)
+    router = Router(flow, LogSample(0.0), 64 * MIB, 60.0, 60.0, False)
     router.register_blueprint(invocation_routes.blueprint(router))
     router.register_blueprint(form_routes.blueprint(router, Forms.load()))
     return router

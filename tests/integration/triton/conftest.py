@@ -56,7 +56,7 @@ def create_router() -> Iterator[CreateRouter]:
 
         def create(settings: Settings, box: Box, models: Models) -> Router:
             router = app.create(settings, box, models, Calls.of(box, settings.wait_seconds))
-            routers.callback(router.pipeline.triton.close)
+            routers.callback(router.flow.triton.close)
             return router
 
         yield create

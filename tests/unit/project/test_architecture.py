@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sm.router.pipeline import Pipeline
+from sm.router.request_flow import RequestFlow
 from sm.settings import HERE
 from tests.support.architecture import PAGE, layers, with_diagram
 
@@ -57,7 +57,7 @@ def test_a_story_names_its_functions_in_their_order(story: str) -> None:
     assert all(callable(find(module, name)) for _, module, name in rows)
     # What the story's main function calls itself has a number.
     main = re.search(r"`(sm/[\w/]+)\.py:([\w.]+)` (?:is the whole|replaces|looks for)", story)
-    source = inspect.getsource(find(main[1], main[2]) if main else Pipeline.answer)
+    source = inspect.getsource(find(main[1], main[2]) if main else RequestFlow.answer)
     called = [name.rpartition(".")[2] for step, _, name in rows if step[0].isdigit()]
     # A session command is finished earlier, so that the last place counts.
     places = [source.rindex(WRITTEN_AS.get(name, f"{name}(")) for name in called]

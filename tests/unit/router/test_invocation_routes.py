@@ -19,8 +19,8 @@ from sm.models.found_clients import models_of
 from sm.models.table import Models
 from sm.router.classify import RequestClassifier
 from sm.router.invocation_routes import Router, blueprint
-from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
+from sm.router.request_flow import RequestFlow
 from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import TritonForwarder
 from sm.server.logs import JsonFormatter
@@ -47,14 +47,14 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     client.name = "upper"
     with ThreadPoolExecutor(2) as pool:
         models = models_of({"upper": client})
-        pipeline = Pipeline(
+        flow = RequestFlow(
             models,
             RequestClassifier(models, "upper", max_records=100),
             TritonForwarder(Upstream(1, 5.0, calls), models),
             calls,
             OrderedMap(pool, 2),
         )
-        app = Router(pipeline, LogSample(), 1000, 5.0, 5.0, behind_nginx)
+        app = Router(flow, LogSample(), 1000, 5.0, 5.0, behind_nginx)
         app.register_blueprint(blueprint(app))
         yield app.test_client()
 

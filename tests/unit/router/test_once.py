@@ -13,7 +13,7 @@ from sm.errors import Interrupted
 from sm.invocation import Invocation
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.models.found_clients import models_of
-from sm.router.app import pipeline_of
+from sm.router.app import flow_of
 from sm.router.once import OnceNotes
 from sm.run_state import Box
 from sm.settings import Settings
@@ -48,7 +48,7 @@ def test_the_workers_of_a_box_share_their_notes(tmp_path: Path) -> None:
     box, models = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), models_of({})
     readiness = Readiness(models.all_clients, tmp_path / "unready")
     one, another = (
-        pipeline_of(Settings(), box, models, Calls(AnswerGuard(None)), readiness, None).once for _ in range(2)
+        flow_of(Settings(), box, models, Calls(AnswerGuard(None)), readiness, None).once for _ in range(2)
     )
     assert one and another
     one.begin(make_request())

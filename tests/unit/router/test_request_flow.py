@@ -27,8 +27,8 @@ from sm.models.found_clients import models_of
 from sm.router.admission import FairGate
 from sm.router.classify import RequestClassifier
 from sm.router.once import OnceNotes
-from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedMap
+from sm.router.request_flow import RequestFlow
 from sm.router.request_types import SESSION_HEADER, Message, TritonRequest
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.triton_requests import TritonForwarder
@@ -65,7 +65,7 @@ class InParts(Upper):
 
 
 class Steps:
-    """A pipeline with these clients; ``answer`` sends a request through it."""
+    """A flow with these clients; ``answer`` sends a request through it."""
 
     def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
         guard = AnswerGuard(SharedGeneration.create(folder / "generation"), lambda model: (model,))
@@ -77,7 +77,7 @@ class Steps:
             self.clients[client.name] = client
         models, calls = models_of(self.clients), Calls(guard, seconds=5.0, folder=folder)
         self.gate, self.once = FairGate(1, 2), folder / "once"
-        self.pipeline = Pipeline(
+        self.flow = RequestFlow(
             models,
             RequestClassifier(models, "upper", max_records=100),
             TritonForwarder(Upstream(1, 1.0, calls), models),
@@ -97,7 +97,7 @@ class Steps:
         self.invocation = RunningInvocation(at, lambda: False, "id", None, LogSample())
         self.invocation.arrival = "1"
         message = Message(body, headers or {}, {}, "id")
-        answer = self.pipeline.answer(self.invocation, lambda: message)
+        answer = self.flow.answer(self.invocation, lambda: message)
         lines = answer.read().removeprefix(b"data: ").splitlines()
         answers = [orjson.loads(line) for line in lines if line.startswith(b"{")]
         return [each.get("result", each.get("code")) for each in answers], answer.headers
@@ -188,7 +188,7 @@ def test_tensors_for_the_model_of_a_client_that_may_run_once_are_sent_once(
     def run(request: TritonRequest, invocation: RunningInvocation) -> tuple[str, Answer]:
         return request.model, Answer(orjson.dumps({"result": invocation.repeatable}))
 
-    steps.pipeline = replace(steps.pipeline, triton=cast(TritonForwarder, SimpleNamespace(run=run)))
+    steps.flow = replace(steps.flow, triton=cast(TritonForwarder, SimpleNamespace(run=run)))
     tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
     named = {"x-amzn-sagemaker-custom-attributes": f"modelname={model}"}
     assert steps.answer(orjson.dumps({"inputs": [tensor]}), named)[0] == [repeatable]
@@ -222,13 +222,13 @@ def test_while_others_wait_a_body_is_parsed_after_its_request_is_admitted(steps:
 
 def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> None:
     sessions = Sessions((tmp_path / "sessions",), 100, 10)
-    classifier = replace(steps.pipeline.classifier, sessions=sessions)
-    pipeline = replace(steps.pipeline, classifier=classifier, sessions=sessions)
+    classifier = replace(steps.flow.classifier, sessions=sessions)
+    flow = replace(steps.flow, classifier=classifier, sessions=sessions)
     message = Message(b'{"requestType":"NEW_SESSION"}', {SESSION_HEADER: "NEW_SESSION"}, {}, "id")
 
     def open_from(address: str) -> None:
         request = RunningInvocation(math.inf, lambda: False, "id", None, LogSample(), address=address)
-        pipeline.answer(request, lambda: message)
+        flow.answer(request, lambda: message)
 
     for _ in range(9):
         open_from("192.0.2.1")
@@ -243,9 +243,7 @@ WRONG = {"wrong": 1}
 
 
 def take_many(steps: Steps) -> None:
-    steps.pipeline = replace(
-        steps.pipeline, classifier=replace(steps.pipeline.classifier, max_records=10_000)
-    )
+    steps.flow = replace(steps.flow, classifier=replace(steps.flow.classifier, max_records=10_000))
 
 
 @pytest.mark.parametrize(
@@ -262,10 +260,8 @@ def test_a_list_of_wrong_records_is_refused_and_one_with_a_right_record_is_not(
     steps: Steps, payload: list[object], first: type[Exception] | None
 ) -> None:
     if first is not None:
-        # More than the limit of records of the pipeline of these tests.
-        steps.pipeline = replace(
-            steps.pipeline, classifier=replace(steps.pipeline.classifier, max_records=None)
-        )
+        # More than the limit of records of the flow of these tests.
+        steps.flow = replace(steps.flow, classifier=replace(steps.flow.classifier, max_records=None))
         with pytest.raises(first):
             steps.answer(request_of("upper", payload))
         assert steps.clients["upper"].runs == 0

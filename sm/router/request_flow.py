@@ -1,6 +1,6 @@
 """The one way of an invocation: read, classify, admit, reserve memory, run, confirm, answer, record.
 
-Every route that runs a model calls :meth:`Pipeline.answer`; a line and a record of a list run the same step.
+Every route that runs a model calls :meth:`RequestFlow.answer`; a line and a record of a list run one step.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class RequestFlow:
     """Answers invocations."""
 
     models: Models
