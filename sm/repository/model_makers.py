@@ -1,7 +1,8 @@
 """The door for makers of models: a source that is not a model repository becomes one at a start.
 
 A row of the group ``sm.model_makers`` is a :class:`ModelMaker`. A start runs this module in a process of its
-own, so that PID 1 imports none: ``python -m sm.repository.model_makers FOLDER SUBJECT``.
+own, so that PID 1 imports no row: with ``make FOLDER SUBJECT``, and with ``rebuild VERSION OUT TIMES`` for
+each TensorRT plan that is missing.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class ModelMaker(NamedTuple):
     #: sentence for the log, empty for none; None if the source is of another form. Raises
     #: :class:`StartError` if it lacks something.
     make: Callable[[Source, Settings, Machine, Path], str | None] = lambda *_: None
+    #: Builds a version with a TensorRT plan again for this machine's GPU: from its folder into another one,
+    #: with a file of TensorRT's measurements for later builds. Raises :class:`StartError` without a plan.
+    rebuild: Callable[[Path, Path, Path], None] | None = None
     #: Returns what ``sm inspect`` says on this machine of a version: of its folder, its manifest, and the
     #: model's ``config.pbtxt`` as JSON has it. Empty for nothing.
     describe: Callable[[Path, Manifest, Mapping[str, Any]], str] = lambda *_: ""
@@ -70,13 +74,27 @@ def make(settings: Settings, source: Source) -> tuple[Path, str]:
     )
 
 
+def rebuild(version: Path, out: Path, times: Path) -> None:
+    """Build the plan of a version again, with the maker that can. Raises :class:`StartError`."""
+    for maker in rows():
+        if maker.rebuild:
+            return maker.rebuild(version, out, times)
+    raise StartError(
+        f"{version}: nothing that is installed builds its plan: {entry_points.INSTALL_EXTENSIONS}."
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Make a repository of a folder; print what :func:`make` returns, or what is wrong."""
-    folder, subject = arguments
+    """Make what is asked for; print what :func:`make` returns, or what is wrong."""
+    verb, *words = arguments
+    line, code = "", 0
     try:
-        repository, said = make(Settings.read(os.environ), Source(Path(folder), subject))
-        line, code = json.dumps([str(repository), said]), 0
-    except StartError as error:
+        if verb == "make":
+            repository, said = make(Settings.read(os.environ), Source(Path(words[0]), words[1]))
+            line = json.dumps([str(repository), said])
+        else:
+            rebuild(*map(Path, words))
+    except (StartError, ValueError, OSError) as error:
         line, code = str(error), 1
     sys.stdout.write(f"{line}\n")
     return code

@@ -25,13 +25,13 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(24_400, 21_400),
-    "extensions/: lines of code": Ceiling(8_300, 6_900),
+    "core, sm/: lines of code": Ceiling(24_000, 21_400),
+    "extensions/: lines of code": Ceiling(8_700, 6_900),
     "tools/: lines of code": Ceiling(12_000, 9_000),
     "a worker imports: files": Ceiling(133, 115),
     "a worker imports: lines of code": Ceiling(18_600, 16_500),
-    "the control plane imports: files": Ceiling(70, 66),
-    "the control plane imports: lines of code": Ceiling(10_700, 10_000),
+    "the control plane imports: files": Ceiling(62, 66),
+    "the control plane imports: lines of code": Ceiling(8_900, 10_000),
 }
 
 

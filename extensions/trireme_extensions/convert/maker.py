@@ -1,4 +1,4 @@
-"""Describe a model of the CPU target, for ``sm inspect``."""
+"""What a start and ``sm inspect`` ask of this extension: a plan for this GPU, and the engine of a CPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from typing import Any
 from sm.repository.manifest import Manifest
 from sm.repository.model_makers import ModelMaker
 from sm.settings import Settings
+
+
+def build_again(version: Path, out: Path, times: Path) -> None:
+    """Build the plan of a version again, for the GPU of this box."""
+    from trireme_extensions.convert.plans import rebuild
+
+    rebuild(version, out, times)
 
 
 def chosen_engine(version: Path, manifest: Manifest, config: Mapping[str, Any]) -> str:
@@ -24,4 +31,4 @@ def chosen_engine(version: Path, manifest: Manifest, config: Mapping[str, Any]) 
 
 
 #: A row of the door ``sm.model_makers``.
-ROW = ModelMaker(describe=chosen_engine)
+ROW = ModelMaker(rebuild=build_again, describe=chosen_engine)

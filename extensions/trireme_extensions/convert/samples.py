@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
-from sm.commands.golden import differences
+from sm.client.results import dumps
 from sm.plugins.checks import check
+from sm.plugins.golden import differences
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
-from sm.router.answers import dumps
 from sm.triton.tensors import configured
 from trireme_extensions.convert.changes import Changes
 from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
@@ -89,7 +89,7 @@ def count_equal_answers(
 ) -> tuple[int, int] | None:
     """Return how many samples have equal answers, and how many there are; None if the client has no samples.
 
-    ``repository`` has the model's folder with its labels. :mod:`sm.commands.golden` decides what is equal.
+    ``repository`` has the model's folder with its labels. :mod:`sm.plugins.golden` decides what is equal.
     The two graphs may have different tensors if the client supports both.
     """
     file = folder / "client.py"

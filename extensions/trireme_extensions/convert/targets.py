@@ -23,12 +23,12 @@ import onnx
 from sm import hardware
 from sm.errors import CommandError
 from sm.repository.manifest import Precision, Profile, Tool
-from sm.repository.plans import LOG, PLAN, Plan, build_plan
 from trireme_extensions.convert import build_request, onnx_cpu, suppression
 from trireme_extensions.convert.build_request import BuildRequest, Range
 from trireme_extensions.convert.graph_runner import Feed
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.plans import LOG, PLAN, Plan, build_plan
 
 GRAPH = "model.onnx"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.

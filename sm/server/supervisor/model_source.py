@@ -112,7 +112,7 @@ def find_models(
     if checkpoint:
         preparation.reason = f"building {checkpoint[1]} for this machine"
         log.log("info", preparation.reason)
-        module = ("sm.repository.model_makers", *checkpoint)
+        module = ("sm.repository.model_makers", "make", *checkpoint)
         built, said = json.loads(preparation.run(module, lambda _: None))
         if said:
             log.log("info", said)

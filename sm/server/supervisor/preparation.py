@@ -153,9 +153,8 @@ class PlanBuilder:
                 reported_at = elapsed
                 self._log.log("info", f"{self._preparation.reason} (plan {position}, log: {built / LOG})")
 
-        self._preparation.run(
-            ("sm.repository.plans", str(version), str(built), str(self._root / "times")), report
-        )
+        paths = map(str, (version, built, self._root / "times"))
+        self._preparation.run(("sm.repository.model_makers", "rebuild", *paths), report)
         self._log.log("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
-from sm.repository.plans import LOG, Plan
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import plus_one
+from trireme_extensions.convert import plans
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.plans import LOG, Plan
 
 
 @pytest.fixture

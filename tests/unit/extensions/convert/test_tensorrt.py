@@ -11,9 +11,9 @@ import pytest
 from sm import hardware
 from sm.errors import CommandError, StartError
 from sm.hardware import Gpu
-from sm.repository import plans
 from sm.repository.manifest import Profile
-from sm.repository.plans import Plan
+from trireme_extensions.convert import plans
+from trireme_extensions.convert.plans import Plan
 
 PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
 

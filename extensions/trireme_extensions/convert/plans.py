@@ -1,7 +1,7 @@
 """TensorRT plans: build one with the ``tensorrt`` package or ``trtexec``, and again for the GPU of this box.
 
-``serve`` runs this module if ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library: the graph beside a
-plan is the one from which the plan was built, with its precision.
+A start calls :func:`rebuild` for ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library: the graph
+beside a plan is the one from which the plan was built, with its precision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -330,17 +329,3 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         hardware_compatibility=old.hardware_compatibility,
     )
     old.model_copy(update={**build_plan(plan)._asdict(), "built": manifest.now()}).write(out)
-
-
-def main(arguments: list[str]) -> int:
-    version, out, timing_cache = map(Path, arguments)
-    try:
-        rebuild(version, out, timing_cache)
-    except (StartError, ValueError, OSError) as error:
-        print(error)  # noqa: T201
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
