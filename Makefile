@@ -13,7 +13,7 @@ endif
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
-.PHONY: screenshots serve test test-rest test-all snapshots test-install test-image test-packages test-cluster check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
+.PHONY: screenshots serve test test-rest test-all snapshots test-install test-image test-packages test-cluster check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life from-a-laptop clean
 
 serve: .venv/.serve  ## set everything up and start nginx, the router and Triton on 8080; EXAMPLES=1 adds models, RELOAD=1 reloads edited clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -116,7 +116,7 @@ lock: .venv/.dev  ## update the locks, for every Python version and platform at 
 WHOLE := $(shell grep -qsF '$(CURDIR)/.venv/bin/' .venv/bin/sm && .venv/bin/python -c 'import sm' 2>/dev/null && echo whole)
 .PHONY: again
 # Where models are needed, they are fetched and converted while the packages are installed.
-serve test test-rest test-image endpoint-life bench bench-quick: WEIGHTS = --weights $(if $(EXAMPLES),--examples)
+serve test test-rest test-image endpoint-life from-a-laptop bench bench-quick: WEIGHTS = --weights $(if $(EXAMPLES),--examples)
 .venv/.serve: $(if $(WHOLE),,again) locks/requirements.lock locks/requirements-build.lock pyproject.toml extensions/pyproject.toml tools/pyproject.toml
 	$(SET_UP) serve $(WEIGHTS) $(NO_PYTHON)
 	@touch $@
@@ -135,6 +135,10 @@ gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m bench.gpu ta
 endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simulated SageMaker
 	@.venv/bin/sm prepare
 	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.support.played_aws examples/endpoint-life.sh
+
+from-a-laptop: .venv/.dev  ## build an image, deploy and delete it without Docker on a simulated AWS; the builds there need Podman and docker-registry
+	@.venv/bin/sm prepare
+	@.venv/bin/python -m tests.support.played_aws examples/from-a-laptop.sh
 
 # FULL=1 measures all forms and numbers of callers with more draws; it takes hours. With ARGS only the last part runs.
 bench: needs-wrk .venv/.dev  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options

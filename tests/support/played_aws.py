@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,9 +27,11 @@ import requests
 from botocore.exceptions import ClientError
 from werkzeug import Response
 
-from tests.support.aws import ENVIRONMENT, REGION
+from tests.support.aws import ENVIRONMENT, REGION, registry_config, running_registry
 from tests.support.aws_proxy import Call, Proxy, add, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box
+from tests.support.containers import provide_base
+from tests.support.played_codebuild import PlayedCodeBuild, machine
 from trireme_tools.deploy.model_data import url_of
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
@@ -231,8 +234,35 @@ def played_aws(folder: Path) -> Iterator[PlayedAws]:
             aws.close()
 
 
+@contextmanager
+def playing_builds(aws: PlayedAws) -> Iterator[None]:
+    """Let CodeBuild's builds run here, with Podman and a registry in ECR's place. Without these, nothing is built."""
+    if not (shutil.which("podman") and shutil.which("docker-registry")):
+        yield
+        return
+    folder = aws.folder / "registry"
+    folder.mkdir(parents=True)
+    provide_base()
+    with running_registry(registry_config(folder)) as registry:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**ENVIRONMENT, **machine(registry, aws.url, aws.folder / "machine", path)}
+        # Amazon's mirror is not reached from everywhere, and its images are Docker Hub's.
+        for image in ("debian:trixie-slim",):
+            names = (f"docker.io/library/{image}", f"public.ecr.aws/docker/library/{image}")
+            subprocess.run(["podman", "tag", *names], capture_output=True)
+        aws.codebuild = PlayedCodeBuild(aws.client, aws.folder / "builds", environment)
+        try:
+            yield
+        finally:
+            aws.codebuild.close()
+
+
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="played-") as folder, played_aws(Path(folder)) as aws:
+    with (
+        tempfile.TemporaryDirectory(prefix="played-") as folder,
+        played_aws(Path(folder)) as aws,
+        playing_builds(aws),
+    ):
         variables = {**ENVIRONMENT, "AWS_ENDPOINT_URL": aws.url, "AWS_REGION": REGION}
         del variables["AWS_MAX_ATTEMPTS"]
         return subprocess.run(sys.argv[1:], env={**os.environ, **variables}).returncode

@@ -26,6 +26,7 @@ from botocore.exceptions import ClientError
 from moto.codebuild.models import codebuild_backends
 
 from tests.support.aws import ECR_PASSWORD, REGION
+from tests.support.containers import build_flags
 
 ACCOUNT = "123456789012"
 TARGET = "CodeBuild_20161006."
@@ -221,12 +222,21 @@ class PlayedCodeBuild:
 def machine(registry: str, url: str, folder: Path, path: str = "") -> dict[str, str]:
     """Return the environment of a build's machine: Podman, the aws command line, and a registry in ECR's place."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
+    (folder / "registries.conf").write_text(
+        '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
+        '[[registry]]\nprefix = "public.ecr.aws/docker"\nlocation = "docker.io"\n'
+    )
+    # A build reaches the package index as this machine does.
+    engine = folder / "podman"
+    engine.write_text(
+        f'#!/bin/sh\ncase $1 in build) shift; exec podman build {build_flags()} "$@" ;; esac\nexec podman "$@"\n'
+    )
+    engine.chmod(0o755)
     kept = {name: os.environ[name] for name in ("HOME", "XDG_RUNTIME_DIR", "PATH") if name in os.environ}
     return {
         **kept,
         **({"PATH": path} if path else {}),
-        "DOCKER": "podman",
+        "DOCKER": str(engine),
         "REGISTRY": registry,
         "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
         "REGISTRY_AUTH_FILE": str(folder / "auth.json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE, Settings
+from tests.e2e.push.checkout import LAPTOP_TOOLS
 from tests.support.played_aws import ROLE, played_aws
 from tests.support.sm_command import RunSm
 from tests.support.tritons import MODELS
@@ -35,6 +37,36 @@ def test_the_documented_script_creates_invokes_updates_and_deletes_an_endpoint()
     assert done.returncode == 0, output[-4000:]
     assert output.count("equal (") == 6, output
     for shown in ("Egyptian cat", "capital of France", "971.52", "676.80"):
+        assert shown in output, output
+
+
+@pytest.mark.timeout(900)  # it builds the whole image, without a layer from before
+def test_from_a_clone_without_an_engine_to_three_answers_and_back_to_nothing(tmp_path: Path) -> None:
+    """The script runs in a clone, where there is neither Docker nor Podman; the account's builds have them."""
+    if not (shutil.which("podman") and shutil.which("docker-registry")):
+        pytest.skip("no Podman or docker-registry here, with which the account's builds are played")
+    prepare(Settings.read({}))
+    clone, tools = tmp_path / "clone", tmp_path / "tools"
+    subprocess.run(["git", "clone", "--quiet", HERE, clone], check=True)
+    tools.mkdir()
+    for name in (*LAPTOP_TOOLS, "diff", "grep", "head", "mktemp", "rm"):
+        (tools / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
+    for name in ("aws", "python"):
+        (tools / name).symlink_to(Path(sys.executable).with_name(name))
+    laptop = (
+        *("env", f"PATH={tools}", f"PYTHON={sys.executable}"),
+        str(clone / "examples" / "from-a-laptop.sh"),
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.played_aws", *laptop],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=860,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-6000:]
+    for shown in ("Egyptian cat", "capital of France", "0.5558", "nothing is left"):
         assert shown in output, output
 
 

@@ -96,6 +96,14 @@ def test_a_dry_run_prints_the_calls_and_makes_none(laptop: Laptop) -> None:
     commands = [line.split()[1:3] for line in done.stdout.splitlines()]
     assert ["iam", "create-role"] in commands and ["codebuild", "start-build"] in commands
     assert laptop.builds.builds == {}
+    # A build for each platform, on a machine of its kind.
+    both = laptop.push("--dry-run", "--platform", "linux/arm64,linux/amd64").stdout
+    assert both.count("ARM_CONTAINER") == 1 and both.count("start-build") == 2
+    assert f"{laptop.clone.tag}-arm64" in both and f"{laptop.clone.tag}-amd64" in both
+    laptop.aws.fixed_responses["StartBuild"] = json_error(
+        400, "AccountLimitExceededException", "Cannot have more than 0 builds in queue for the account"
+    )
+    assert "more than 0 builds" in failed(laptop.push("--yes"))
 
 
 @pytest.mark.exhaustive
@@ -106,7 +114,7 @@ def test_models_are_baked_in_as_a_local_build_would(laptop: Laptop, registry: st
     (models / "echo" / "1").mkdir(parents=True)
     (models / "echo" / "1" / "weights").write_bytes(bytes(1 << 16))
     laptop.clone.add_step(
-        'FROM scratch AS with-models\nCOPY program /\nCOPY --from=models . /models\nCMD ["/program"]'
+        f'FROM scratch AS with-models\nLABEL {laptop.clone.label}\nCOPY program /\nCOPY --from=models . /models\nCMD ["/program"]'
     )
     laptop.clone.commit()
     options = ("--models", str(models))

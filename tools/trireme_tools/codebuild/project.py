@@ -130,7 +130,8 @@ class Project:
             )
         if "project" in missing:
             operation = "create_project" if self._describe() is None else "update_project"
-            self._provide_project(operation, missing["project"], time.monotonic() + ROLE_DELAY_S)
+            delay_s = ROLE_DELAY_S if "role" in missing else 0.0
+            self._provide_project(operation, missing["project"], time.monotonic() + delay_s)
 
     def _provide_project(self, operation: str, arguments: dict[str, Any], until: float) -> None:
         doing = f"make project {self.names.project}"
