@@ -27,11 +27,9 @@ class DocumentsForm(RankingForm):
         """Return the entries of an answer. ``as_text``: a document is a text, not an object with a text."""
         results: list[dict[str, object]] = []
         for index, score in self.ranked(rows, most):
-            entry: dict[str, object] = {"index": index, "relevance_score": score}
-            if self.return_documents:
-                text = self.documents[index]
-                entry["document"] = text if as_text else {"text": text}
-            results.append(entry)
+            text = self.documents[index]
+            shown = {"document": text if as_text else {"text": text}} if self.return_documents else {}
+            results.append({"index": index, "relevance_score": score, **shown})
         return results
 
 

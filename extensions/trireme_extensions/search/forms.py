@@ -14,9 +14,9 @@ FORMS = (
     OpenAIEmbeddings("/v1/embeddings", EmbeddingsRequest),
     SearchForm("/v1/rerank", VoyageRerank),
     SearchForm("/v1/rerank", RerankRequest),
-    SearchForm("/v2/rerank", CohereRerank, ["CohereError"]),
-    SearchForm("/rerank", TeiRerank, OF_SERVERS),
-    SearchForm("/rerank", VllmRerank, OF_SERVERS),
+    SearchForm("/v2/rerank", CohereRerank, "CohereError"),
+    SearchForm("/rerank", TeiRerank, *OF_SERVERS),
+    SearchForm("/rerank", VllmRerank, *OF_SERVERS),
     SearchForm("/infinity/rerank", InfinityRerank),
-    SearchForm("/embed", TeiEmbeddings, ["TeiError"]),
+    SearchForm("/embed", TeiEmbeddings, "TeiError"),
 )

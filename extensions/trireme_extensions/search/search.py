@@ -125,10 +125,8 @@ STATUSES = (400, 403, 404, 413, 429, 500, 503, 504, 507)
 class SearchForm(Form):
     """The row of a kind of request, at a path."""
 
-    def __init__(
-        self, path: str, kind: type[SearchRequest], errors: Sequence[str] = ("OpenAIError",)
-    ) -> None:
-        self.paths, self.kind, self.errors = (path,), kind, errors
+    def __init__(self, path: str, kind: type[SearchRequest], *errors: str) -> None:
+        self.paths, self.kind, self.errors = (path,), kind, errors or ("OpenAIError",)
 
     def has(self, reading: Reading) -> bool:
         value = reading.value
@@ -154,15 +152,11 @@ class SearchForm(Form):
 
     def schema(self) -> Mapping[str, Any]:
         described: dict[str, Any] = orjson.loads(SCHEMA.read_bytes())
-        paths = {
-            path: item for path, item in described["paths"].items() if path in {*self.paths, *self.lists}
-        }
+        paths = {path: described["paths"][path] for path in (*self.paths, *self.lists)}
         whose = "OpenAI's" if self.errors == ("OpenAIError",) else "the system's"
         schema = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (*self.errors, "Error")]}
-        error = {
-            "description": f"An error in {whose} form.",
-            "content": {"application/json": {"schema": schema}},
-        }
+        content = {"application/json": {"schema": schema}}
+        error = {"description": f"An error in {whose} form.", "content": content}
         for path in self.paths:
             paths[path]["post"]["responses"] |= {str(status): error for status in STATUSES}
         return {**described, "paths": paths}
@@ -305,17 +299,15 @@ class RankingForm(SearchRequest):
         room.grow(BYTES_PER_RESULT * len(scores))
         return dumps(self.write(scores))
 
-    def ranked(self, rows: Sequence[Any], most: int | None) -> list[tuple[int, float]]:
-        """Return the place and score of the best documents; of equal scores the first document wins."""
-        scores = [self._score(row, index) for index, row in enumerate(rows)]
-        best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
-        return [(index, scores[index]) for index in best]
+    def ranked(self, rows: Sequence[float], most: int | None) -> list[tuple[int, float]]:
+        """Return the place and score of the best documents; of equal scores the first document wins.
 
-    def _score(self, score: float, index: int) -> float:
-        """Return the score of a document. Raises :class:`ModelFailed` if JSON has no such number."""
-        if not math.isfinite(score):
-            raise ModelFailed(f"{self.member}[{index}]: the model's score is not a number")
-        return score
+        Raises :class:`ModelFailed`.
+        """
+        for index, score in enumerate(rows):
+            if not math.isfinite(score):  # JSON has no such number
+                raise ModelFailed(f"{self.member}[{index}]: the model's score is not a number")
+        return sorted(enumerate(rows), key=lambda each: -each[1])[:most]
 
 
 def relevance(raw_scores: bool) -> dict[str, object]:

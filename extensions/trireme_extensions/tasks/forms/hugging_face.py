@@ -338,11 +338,8 @@ class HuggingFaceCall(Call):
 
     def __init__(self, value: Mapping[str, Any], form: HuggingFaceForm) -> None:
         beside = {name: value[name] for name in form.members if name in value}
-        self.inputs, self.sent, self.form = (
-            value["inputs"],
-            {**beside, **(value.get("parameters") or {})},
-            form,
-        )
+        self.inputs, self.form = value["inputs"], form
+        self.sent = {**beside, **(value.get("parameters") or {})}
         if self.inputs is None or self.inputs == []:
             raise WrongPayload("is empty", field=("inputs",))
         records, parameters = form.read(self.inputs, self.sent)

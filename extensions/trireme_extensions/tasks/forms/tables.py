@@ -48,14 +48,12 @@ class Tables(Form):
             reading.inference_type == "infer"
             and reading.is_json
             and isinstance(form_of(reading.client), Tabular)
-            and reading.value is not None
             and not (has_inputs(reading) and is_v2(reading))
             and find_table(reading.value, reading.client) is not None
         )
 
     def read(self, reading: Reading) -> TableCall | DispatchRequest:
-        place = find_table(reading.value, reading.client)
-        assert place is not None
+        place = find_table(reading.value, reading.client) or ""
         rows = read_table(reading.value, place, reading.client)
         members = reading.value if isinstance(reading.value, dict) else {}
         check_types(members)
@@ -105,9 +103,7 @@ def read_table(value: Any, place: str, client: Any) -> list[Any]:
 
 
 def _is_columns(value: Any) -> bool:
-    return (
-        isinstance(value, dict) and bool(value) and all(isinstance(values, list) for values in value.values())
-    )
+    return isinstance(value, dict) and bool(value) and all(isinstance(each, list) for each in value.values())
 
 
 def _read_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
