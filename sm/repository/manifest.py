@@ -66,6 +66,36 @@ class Accuracy(Part):
         )
 
 
+class Quantized(Part):
+    """The cost of int8 by a measure from 0 to 1, on inputs that the quantization saw and on others."""
+
+    tool: str
+    #: What was measured: ``accuracy``, or how often the answers are those of fp32.
+    measure: str
+    #: The folder with the inputs; how many calibrated, how many the control compared, how many neither saw.
+    data: str = ""
+    calibrated: int
+    controlled: int
+    held_out: int
+    before: float
+    after: float
+    held_out_before: float | None = None
+    held_out_after: float | None = None
+    #: The drop that was allowed.
+    max_drop: float
+    #: The layers that stayed in fp32.
+    unquantized: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        kept = f", {len(self.unquantized)} layers in fp32" if self.unquantized else ""
+        if self.held_out_after is None or self.held_out_before is None:
+            before, after, of = self.before, self.after, f"{self.controlled} inputs, none held out"
+        else:
+            before, after = self.held_out_before, self.held_out_after
+            of = f"{self.held_out} held-out inputs"
+        return f"int8: {self.measure} {before:.1%} -> {after:.1%} of {of}{kept}"
+
+
 class Profile(Part):
     """The shapes of one input that a plan was built for."""
 
@@ -99,6 +129,8 @@ class Manifest(Part):
     built: AwareDatetime
     #: None if nothing was compared.
     accuracy: Accuracy | None = None
+    #: What int8 cost; None without a graph in int8.
+    quantized: Quantized | None = None
     #: Sentences that a reader should know before using the model.
     warnings: tuple[str, ...] = ()
 

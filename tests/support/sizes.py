@@ -26,7 +26,7 @@ class Ceiling(NamedTuple):
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(24_000, 21_400),
-    "extensions/: lines of code": Ceiling(8_700, 6_900),
+    "extensions/: lines of code": Ceiling(8_950, 6_900),
     "tools/: lines of code": Ceiling(12_000, 9_000),
     "a worker imports: files": Ceiling(133, 115),
     "a worker imports: lines of code": Ceiling(18_600, 16_500),

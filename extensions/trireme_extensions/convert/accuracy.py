@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -152,41 +152,31 @@ def differences(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 
 #: The report in the model's folder.
 REPORT = "accuracy.md"
-#: The first inputs of the folder, with which int8 is calibrated; all are compared.
-CALIBRATED = 100
-#: The share of best answers in which int8 must agree with fp32; else its graph is not kept.
-MIN_AGREEMENT = 0.995
 #: How much faster than ONNX Runtime in fp32 another engine has to be.
 MIN_GAIN = 1.05
 #: An engine is timed for so many seconds, in a number of runs.
 TIMED_S, MIN_RUNS, MAX_RUNS = 0.2, 3, 20
 
 
-def write_report(golden: Golden, version: Path, by_record: bool) -> str:
-    """Return the report as Markdown, and remove the graph in int8 if it agrees too little.
+def write_report(golden: Golden, version: Path, by_record: bool, notes: Sequence[str] = ()) -> str:
+    """Return the report as Markdown.
 
     Args:
         golden: The inputs with the outputs of fp32.
-        version: The version folder with both graphs.
+        version: The version folder with the graph, and perhaps one in int8.
         by_record: See :class:`~trireme_extensions.convert.onnx_cpu.engines.Wanted`.
+        notes: What int8 cost.
     """
     flags = engines.processor_flags()
-    rows, worst_int8 = [], 1.0
-    for candidate in reversed(_possible(is_quantized=True)):
-        agreement, row = _row(golden, candidate, version, by_record)
-        rows.append(row)
-        worst_int8 = min(worst_int8, agreement if candidate.precision == "int8" else 1.0)
-    notes = []
-    if worst_int8 < MIN_AGREEMENT:
-        (version / engines.INT8_GRAPH).unlink()
-        notes = [f"int8 fails: it agrees in less than {100 * MIN_AGREEMENT:.1f} %, so it is not used.", ""]
+    possible = reversed(_possible((version / engines.INT8_GRAPH).is_file()))
+    rows = [_row(golden, candidate, version, by_record) for candidate in possible]
     count, instructions = len(golden.feeds), sorted(flags & (engines.BF16 | engines.INT8))
     return "\n".join(
         [
             f"    {shlex.join(['sm', *sys.argv[1:]])}",
             "",
-            f"{datetime.now(timezone.utc):%Y-%m-%d}, {count} inputs; int8 was calibrated with "
-            f"{min(count, CALIBRATED)} of them. The processor has {', '.join(instructions) or 'neither'}.",
+            f"{datetime.now(timezone.utc):%Y-%m-%d}, {count} inputs. The processor has "
+            f"{', '.join(instructions) or 'neither bf16 nor int8'}.",
             "",
             "| engine | same best answer as fp32 | mean difference of its score | worst | processor time |",
             "|---|---|---|---|---|",
@@ -197,7 +187,7 @@ def write_report(golden: Golden, version: Path, by_record: bool) -> str:
     )
 
 
-def fastest_first(version: Path, by_record: bool) -> tuple[str, ...]:
+def fastest_first(version: Path, by_record: bool, tolerance: float = Wanted.tolerance) -> tuple[str, ...]:
     """Return the engines that answer the golden data as they should on this processor, the fastest first.
 
     One has to be :data:`MIN_GAIN` times faster than ONNX Runtime in fp32 to come before it.
@@ -211,7 +201,7 @@ def fastest_first(version: Path, by_record: bool) -> tuple[str, ...]:
         raise CommandError(
             "engines are compared on real inputs, and there are none: name a folder with --calibration."
         ) from None
-    chooser = engines.Chooser(version, Wanted(by_record=by_record))
+    chooser = engines.Chooser(version, Wanted(tolerance=tolerance, by_record=by_record))
     seconds: dict[str, float] = {}
     for candidate in _possible((version / engines.INT8_GRAPH).is_file()):
         if candidate != engines.FP32 and "fault" in chooser.attempt(candidate):
@@ -241,12 +231,12 @@ def processor_seconds(runner: Any, feed: Feed) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def _row(golden: Golden, candidate: Candidate, version: Path, by_record: bool) -> tuple[float, str]:
-    """Return the share of equal best answers, and the line of the table."""
+def _row(golden: Golden, candidate: Candidate, version: Path, by_record: bool) -> str:
+    """Return the line of the table."""
     try:
         runner = engines.load(candidate, version / engines.GRAPH, 1, by_record)
     except ValueError as error:  # OpenVINO, of a graph that it computes otherwise
-        return 1.0, f"| {candidate} | not used: {error} | – | – | – |"
+        return f"| {candidate} | not used: {error} | – | – | – |"
     equal: list[bool] = []
     apart: list[float] = []
     for feed, expected in zip(golden.feeds, golden.answers, strict=True):
@@ -255,11 +245,10 @@ def _row(golden: Golden, candidate: Candidate, version: Path, by_record: bool) -
         for same, difference in _compare(golden, expected, actual):
             equal += same
             apart += difference
-    agreement = float(np.mean(equal)) if equal else 1.0
-    agreed = f"{100 * agreement:.1f} %" if equal else "–"
+    agreed = f"{100 * float(np.mean(equal)):.1f} %" if equal else "–"
     mean, worst = (f"{100 * float(of(apart)):.2f} %" if apart else "–" for of in (np.mean, np.max))
     milliseconds = 1000 * processor_seconds(runner, golden.feeds[0])
-    return agreement, f"| {candidate} | {agreed} | {mean} | {worst} | {milliseconds:.1f} ms |"
+    return f"| {candidate} | {agreed} | {mean} | {worst} | {milliseconds:.1f} ms |"
 
 
 def _compare(golden: Golden, expected: Any, actual: Any) -> Iterator[tuple[list[bool], list[float]]]:

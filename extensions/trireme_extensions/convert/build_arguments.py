@@ -79,6 +79,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "report on accuracy",
     )
     command.add_argument(
+        "--max-drop",
+        type=request_parser("share"),
+        default=0.01,
+        metavar="SHARE",
+        help="how much int8 on cpu may lower the accuracy by labels.csv, or else the agreement with fp32 "
+        "(default: 1%%)",
+    )
+    command.add_argument(
         "--workspace",
         type=int,
         metavar="MIB",

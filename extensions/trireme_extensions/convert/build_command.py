@@ -70,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
         workspace=options.workspace,
         timing_cache=options.timing_cache,
         calibration=options.calibration,
+        max_drop=options.max_drop,
         strongly_typed=options.strongly_typed,
         version_compatible=options.version_compatible,
         hardware_compatibility=options.hardware_compatibility,

@@ -40,6 +40,8 @@ class BuildRequest:
     workspace: int | None = None
     timing_cache: Path | None = None
     calibration: Path | None = None
+    #: How much int8 may lower the measure; ``cpu`` only.
+    max_drop: float = 0.01
     strongly_typed: bool = True
     version_compatible: bool = False
     hardware_compatibility: Compatibility = "none"
@@ -72,6 +74,14 @@ def batch(text: str) -> Range:
     if not 1 <= smallest <= best <= largest:
         raise ValueError(text)
     return smallest, best, largest
+
+
+def share(text: str) -> float:
+    """Parse ``1%`` or ``0.01``. Raises ValueError."""
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value < 1:
+        raise ValueError(text)
+    return value
 
 
 def shapes(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:

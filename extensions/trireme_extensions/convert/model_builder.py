@@ -16,11 +16,11 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import manifest
 from sm.repository.cache import Cache, sha256
-from sm.repository.manifest import Accuracy, Manifest
+from sm.repository.manifest import Accuracy, Manifest, Quantized
 from sm.repository.models import write_config
 from sm.settings import HERE
-from trireme_extensions.convert import build_request, samples, suppression, targets
-from trireme_extensions.convert.accuracy import CALIBRATED, REPORT, Comparison, fastest_first, write_report
+from trireme_extensions.convert import build_request, int8, samples, suppression, targets
+from trireme_extensions.convert.accuracy import REPORT, Comparison, fastest_first, write_report
 from trireme_extensions.convert.build_request import BuildRequest, Range
 from trireme_extensions.convert.changes import DESCRIPTION, TOKENIZER, Graphs
 from trireme_extensions.convert.graph_runner import (
@@ -32,7 +32,7 @@ from trireme_extensions.convert.graph_runner import (
     session,
 )
 from trireme_extensions.convert.model_config import GENERATED_MARK, WarmUp, configure
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.samples import InProcess, count_equal_answers
 from trireme_extensions.convert.targets import GRAPH, BuiltModel, descriptions, link
@@ -96,18 +96,22 @@ class ModelBuilder:
                 self._add_golden_data(request, graphs, trial, version)
             is_batch_made = configuration.final.HasField("dynamic_batching")
             by_record = configuration.final.max_batch_size > 0 and not is_batch_made
+            quantized: Quantized | None = None
             if request.calibration and request.target == "cpu":
-                with self.progress.step(f"{request.model}: quantizing and comparing"):
-                    report = self._quantize(request, graphs, version, by_record)
-                (staged / REPORT).write_text(report)
-                self.progress.say(report)
+                with self.progress.step(f"{request.model}: comparing on {request.calibration}"):
+                    quantized = self._compare_on_inputs(request, graphs, staged, by_record)
+                self.progress.say((staged / REPORT).read_text())
+            tolerance = request.wanted.tolerance
+            if quantized is not None:
+                tolerance = max(tolerance, int8.find_tolerance(version, by_record))
+                configuration.final.parameters["tolerance"].string_value = f"{tolerance:g}"
             order: tuple[str, ...] = ()
             if request.measured:
                 with self.progress.step(f"{request.model}: timing its engines"):
-                    order = fastest_first(version, by_record)
+                    order = fastest_first(version, by_record, tolerance)
                 self.progress.say(f"{request.model}: the fastest first: {', '.join(order)}")
             origin = manifest.Source(name=name, sha256=sha256(source))
-            self._write_manifest(request, graphs, origin, built, accuracy, order, version)
+            self._write_manifest(request, graphs, origin, built, accuracy, order, quantized, version)
             if not configuration.is_hand_written:
                 (staged / "config.pbtxt").write_text(GENERATED_MARK + write_config(configuration.final))
             self._place(staged, request.out / request.model)
@@ -180,6 +184,7 @@ class ModelBuilder:
         built: BuiltModel,
         accuracy: Accuracy | None,
         engines: tuple[str, ...],
+        quantized: Quantized | None,
         version: Path,
     ) -> None:
         warnings = () if request.compare else (NOT_COMPARED,)
@@ -201,6 +206,7 @@ class ModelBuilder:
             seconds=built.seconds,
             built=manifest.now(),
             accuracy=accuracy,
+            quantized=quantized,
             warnings=warnings,
         ).write(version)
 
@@ -258,30 +264,48 @@ class ModelBuilder:
                 graph, graphs.applied, client, Path(folder), version
             ):
                 return
-        # Random pictures have no objects, and random texts no masks.
-        if request.wanted.precision != "auto" and not (graphs.applied.nms or graphs.applied.masks):
+        # Random pictures have no objects, and random texts no masks. A team's own inputs are better.
+        is_named = request.wanted.precision != "auto" and not request.calibration
+        if is_named and not (graphs.applied.nms or graphs.applied.masks):
             samples.from_random_inputs(graph, trial.found, version)
 
-    def _quantize(self, request: BuildRequest, graphs: Graphs, version: Path, by_record: bool) -> str:
-        """Add the graph in int8, and return the report on the accuracy of each engine."""
+    def _compare_on_inputs(
+        self, request: BuildRequest, graphs: Graphs, staged: Path, by_record: bool
+    ) -> Quantized | None:
+        """Write the report on each engine's accuracy on a team's inputs; make the graph in int8 if asked."""
+        version = staged / VERSION
         graph, client = Graph.read(version / GRAPH), HERE / "clients" / request.model
         folder, kinds = cast(Path, request.calibration), samples.kinds(graph, graphs.applied)
         if any(folder.glob("*.np[yz]")) or request.source is not None or not client.is_dir():
-            feeds, kinds = list(targets.records(graph, folder)), ({}, "")
+            named = list(targets.records(graph, folder))
+            if not (folder / int8.LABELS).is_file():
+                kinds = {}, ""
         else:
             with tempfile.TemporaryDirectory() as repository:
-                (Path(repository) / request.model).symlink_to(version.parent)
-                feeds = samples.client_feeds(graph, client, Path(repository), folder)
-        if not feeds:
+                (Path(repository) / request.model).symlink_to(staged)
+                named = samples.client_feeds(graph, client, Path(repository), folder)
+        if not named:
             raise CommandError(f"{folder} has no pictures, no texts.txt, and no *.npz or *.npy.")
+        feeds = [feed for _, feed in named]
         try:
             known = samples.golden(graph, feeds, *kinds)
+            if request.wanted.precision == "int8":
+                lowered = [(name, int8.with_low_threshold(feed)) for name, feed in named]
+                judged = samples.golden(graph, [feed for _, feed in lowered], *kinds)
         except Exception as error:  # ONNX Runtime's own classes
             raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
         if not (version / GOLDEN).is_file():
             samples.from_records(graph, feeds, version)
-        targets.quantize(graph.path, feeds[:CALIBRATED], version / INT8_GRAPH, symmetric=False)
-        return write_report(known, version, by_record)
+        quantized, notes = None, []
+        if request.wanted.precision == "int8":
+            inputs = int8.read_inputs(folder, lowered, judged)
+            measure = int8.Measure(*kinds, has_labels=inputs[0].label is not None)
+            quantized, answers = int8.quantize(version, inputs, measure, request.max_drop)
+            quantized = quantized.model_copy(update={"data": folder.name})
+            picture = int8.draw_differences(folder, staged, inputs, answers, measure)
+            notes = int8.describe(quantized, picture)
+        (staged / REPORT).write_text(write_report(known, version, by_record, notes))
+        return quantized
 
     def _describe(self, request: BuildRequest, source: Path, staged: Path) -> None:
         """Copy labels, vocabulary and preprocessing, if the recipe or the team has them."""

@@ -29,6 +29,7 @@ from trireme_extensions.convert.onnx_graph import Graph, Value
 PICTURES = (".png", ".jpg", ".jpeg")
 #: More samples of a client that takes texts, one a line.
 TEXTS = "texts.txt"
+PAYLOAD = "payload.json"
 
 
 class InProcess:
@@ -100,32 +101,32 @@ def count_equal_answers(
     )
     equal = [
         not list(differences(actual, expected))
-        for actual, expected in zip(built_answers, source_answers, strict=True)
+        for (_, actual), (_, expected) in zip(built_answers, source_answers, strict=True)
     ]
     return (sum(equal), len(equal)) if equal else None
 
 
 def answers(
     source: ClientSource, repository: Path, triton: InProcess, samples: Path | None = None
-) -> Iterator[Any]:
-    """Yield the client's answer to each of its samples, or to those in the folder ``samples``."""
+) -> Iterator[tuple[str, Any]]:
+    """Yield the file and the client's answer of each of its samples, or of the folder ``samples``."""
     client = load(source, triton, repository)
     check(client, source, triton)
-    for payload in _samples(client, samples or source.file.parent / "sample"):
-        yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
+    for name, payload in _samples(client, samples or source.file.parent / "sample"):
+        yield name, json.loads(dumps(client.inference(client.payload.model_validate(payload))))
 
 
-def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
+def _samples(client: Client, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the payload of ``sm test``, and each picture or line of ``texts.txt`` beside it that it takes."""
-    if (folder / "payload.json").is_file():
-        yield json.loads((folder / "payload.json").read_bytes())
+    if (folder / PAYLOAD).is_file():
+        yield PAYLOAD, json.loads((folder / PAYLOAD).read_bytes())
     if "image" in client.payload.model_fields:
         for path in sorted(folder.iterdir()):
             if path.suffix in PICTURES:
-                yield {"image": path.read_bytes()}
+                yield path.name, {"image": path.read_bytes()}
     if "text" in client.payload.model_fields and (folder / TEXTS).is_file():
         for line in (folder / TEXTS).read_text("utf-8-sig").splitlines():
-            yield {"text": line}
+            yield TEXTS, {"text": line}
 
 
 #: An integer beyond 32 bits, whose product with a thousand still has 64.
@@ -159,17 +160,22 @@ def from_samples(graph: Graph, applied: Changes, client: Path, repository: Path,
     """
     if not (client / "client.py").is_file() or not (client / "sample").is_dir():
         return False
-    feeds = client_feeds(graph, client, repository)[:MAX_FEEDS]
+    feeds = [feed for _, feed in client_feeds(graph, client, repository)[:MAX_FEEDS]]
     return _write(graph, feeds, *kinds(graph, applied), out)
 
 
-def client_feeds(graph: Graph, client: Path, repository: Path, samples: Path | None = None) -> list[Feed]:
-    """Return what a client makes of its samples, or of the pictures and ``texts.txt`` in ``samples``."""
-    recorder = Recorder(session(graph.path))
+def client_feeds(
+    graph: Graph, client: Path, repository: Path, samples: Path | None = None
+) -> list[tuple[str, Feed]]:
+    """Return what a client makes of its samples, or of the pictures and ``texts.txt`` in ``samples``.
+
+    Each with the name of its file.
+    """
+    recorder, found = Recorder(session(graph.path)), list[tuple[str, Feed]]()
     source = ClientSource(client.name, client / "client.py")
-    for _ in answers(source, repository, InProcess(graph, recorder), samples):
-        pass
-    return recorder.feeds
+    for name, _ in answers(source, repository, InProcess(graph, recorder), samples):
+        found += [(name, feed) for feed in recorder.feeds[len(found) :]]
+    return found
 
 
 def from_records(graph: Graph, feeds: Sequence[Feed], out: Path) -> bool:

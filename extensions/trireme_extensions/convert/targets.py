@@ -81,10 +81,6 @@ def link(path: Path, target: Path) -> None:
         shutil.copy(path, target)
 
 
-#: Operators that are worth quantizing on a processor; and how many make leaving out two worthwhile.
-HEAVY, MANY = ("Conv", "Gemm", "MatMul"), 5
-
-
 def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
     """Convert a graph to ``out`` and return it, or the graph itself if nothing changes.
 
@@ -95,7 +91,7 @@ def convert_precision(graph: Graph, precision: Precision, calibration: Path | No
     if precision == "fp16":
         _half(graph.path, out)
     elif precision == "int8" and calibration:
-        quantize(graph.path, list(records(graph, calibration)), out, symmetric=True)
+        quantize(graph.path, [feed for _, feed in records(graph, calibration)], out)
     elif precision == "bf16" and not _has_bfloat16(graph.path):
         raise CommandError(
             f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
@@ -118,12 +114,8 @@ def _has_bfloat16(path: Path) -> bool:
     return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
 
 
-def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) -> None:
-    """Quantize explicitly (Q/DQ nodes), with a scale for each channel of the weights.
-
-    ``symmetric``: everything, with activations around zero, as TensorRT needs. Else, for processors, the
-    multiplications but the first and the last, which lose most, with activations of any range.
-    """
+def quantize(graph: Path, feeds: Sequence[Feed], out: Path) -> None:
+    """Quantize explicitly (Q/DQ nodes) for TensorRT: a scale for each channel, activations around zero."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -139,35 +131,28 @@ def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) 
         # that shapes depend on, such as those of YOLOv5's Resize.
         onnx.save(onnx.load(graph), whole)
         quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
-        model = onnx.load(prepared)
-        for place, node in enumerate(model.graph.node):
-            node.name = f"{node.op_type}_{place}"  # what is left out is named
-        heavy = [node.name for node in model.graph.node if node.op_type in HEAVY]
         quantize_static(
-            model,
+            onnx.load(prepared),
             str(out),
             Records(),
             quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=None if symmetric else [*HEAVY],
-            nodes_to_exclude=None if symmetric or len(heavy) < MANY else [heavy[0], heavy[-1]],
-            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
+            activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
             extra_options={
-                "ActivationSymmetric": symmetric,
+                "ActivationSymmetric": True,
                 "WeightSymmetric": True,
-                "CalibMovingAverage": not symmetric,
                 # TensorRT's parser refuses a DequantizeLinear of an INT32 bias. Weights stay in float, with
                 # a Q/DQ pair each.
-                "QuantizeBias": not symmetric,
-                "AddQDQPairToWeight": symmetric,
-                "DedicatedQDQPair": symmetric,
+                "QuantizeBias": False,
+                "AddQDQPairToWeight": True,
+                "DedicatedQDQPair": True,
             },
         )
 
 
-def records(graph: Graph, folder: Path) -> Iterator[Feed]:
-    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for a single input."""
+def records(graph: Graph, folder: Path) -> Iterator[tuple[str, Feed]]:
+    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for one, by their files."""
     names = [value.name for value in graph.inputs]
     files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
     if not files:
@@ -180,7 +165,7 @@ def records(graph: Graph, folder: Path) -> Iterator[Feed]:
         record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
         if set(record) != set(names):
             raise CommandError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
-        yield record
+        yield path.name, record
 
 
 @dataclass(frozen=True)

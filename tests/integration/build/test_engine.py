@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.commands.progress import Progress
+from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
+from sm.repository.manifest import Manifest
 from sm.settings import Settings
+from tests.support.client_environments import python_with
 from tests.support.onnx_graphs import convolution, plus_one, write_graph
 from trireme_extensions.convert import accuracy
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Golden, Wanted
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
 
@@ -112,17 +117,17 @@ def calibrated(folder: Path, out: Path) -> BuildRequest:
     return BuildRequest("tiny", "cpu", out, source, calibration=inputs)
 
 
-def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
+def test_inputs_of_a_team_become_golden_data_and_a_report(
     builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:
-    """Its engines are ordered by their times where a team asks for it."""
+    """Its engines are ordered by their times where a team asks for it; nothing is quantized unasked."""
     folder = builder.build(calibrated(tmp_path, out))
     version, config = folder / "1", read_config(folder)
     *given, equal, spoilt = Golden.read(version / GOLDEN).feeds
     assert len(given) == 6
     assert np.array_equal(equal["x"], given[0]["x"].round())
     assert np.isnan(spoilt["x"]).sum() == 1
-    assert "QuantizeLinear" in {node.op_type for node in onnx.load(version / INT8_GRAPH).graph.node}
+    assert not (version / INT8_GRAPH).exists()
     rows = (folder / accuracy.REPORT).read_text().splitlines()
     assert any(row.startswith("| onnxruntime fp32 | – | 0.00 % | 0.00 % |") for row in rows)
     model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", config, b"")
@@ -134,15 +139,55 @@ def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
     assert [str(each) for each in engines.Chooser(version, Wanted()).candidates] == [*fastest]
 
 
-def test_a_quantized_graph_that_agrees_too_little_is_not_kept(
+@pytest.fixture
+def nncf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NNCF, from an environment of its own with this one's versions of what both have."""
+    both = [f"{name}=={importlib.metadata.version(name)}" for name in ("openvino", "numpy")]
+    home = python_with("nncf==3.4.0", *both).parents[1]
+    monkeypatch.setattr(sys, "path", [*sys.path, *map(str, home.glob("lib/python3*/site-packages"))])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("default")  # of NNCF's dependencies
+def test_int8_says_what_it_costs_and_is_what_a_start_takes(
+    builder: ModelBuilder, tmp_path: Path, out: Path, nncf: None
+) -> None:
+    request = replace(
+        calibrated(tmp_path, out), wanted=Wanted(precision="int8"), max_drop=0.05, measured=True
+    )
+    folder = builder.build(request)
+    version, config = folder / "1", read_config(folder)
+    made = Manifest.read(version)
+    assert made is not None
+    assert made.quantized is not None
+    assert (made.quantized.calibrated, made.quantized.held_out, made.quantized.data) == (4, 2, "inputs")
+    assert made.quantized.before - made.quantized.after <= 0.05
+    assert "| held out | 2 |" in (folder / accuracy.REPORT).read_text()
+    values = {name: {"string_value": value.string_value} for name, value in config.parameters.items()}
+    wanted = Wanted.read({"parameters": values, "max_batch_size": config.max_batch_size}, {})
+    assert wanted.precision == "int8"
+    assert "openvino int8" in made.engines  # by their times here
+    (version / "manifest.json").write_text(made.model_copy(update={"engines": ()}).model_dump_json())
+    assert engines.Chooser(version, wanted).choose().candidate == Candidate("openvino", "int8")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("default")
+def test_int8_that_loses_more_than_is_allowed_is_not_built(
+    builder: ModelBuilder, tmp_path: Path, out: Path, nncf: None
+) -> None:
+    request = replace(calibrated(tmp_path, out), wanted=Wanted(precision="int8"), max_drop=0.0)
+    with pytest.raises(CommandError, match="--max-drop"):
+        builder.build(request)
+    assert not (out / "tiny").exists()
+
+
+def test_int8_without_nncf_names_what_installs_it(
     builder: ModelBuilder, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accuracy, "MIN_AGREEMENT", 1.1)
-    # A processor that has int8, whatever this one has: the engines compute it everywhere.
-    monkeypatch.setattr(engines, "processor_flags", lambda: frozenset({"avx512_vnni"}))
-    folder = builder.build(calibrated(tmp_path, out))
-    assert not (folder / "1" / INT8_GRAPH).exists()
-    assert (folder / accuracy.REPORT).exists()
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    with pytest.raises(CommandError, match=r"trireme-extensions\[int8\]"):
+        builder.build(replace(calibrated(tmp_path, out), wanted=Wanted(precision="int8")))
 
 
 @pytest.mark.parametrize(

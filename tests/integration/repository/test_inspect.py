@@ -12,7 +12,7 @@ import pytest
 from sm.commands.inspect_command import report, table
 from sm.repository import problems
 from sm.repository.machine import VERSION, Machine
-from sm.repository.manifest import NAME
+from sm.repository.manifest import NAME, Quantized
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.onnx_graphs import EMPTY_GRAPH
 from tests.support.plans import plan_manifest
@@ -168,6 +168,25 @@ def test_a_model_is_shown_with_its_tensors_batching_and_manifest(tmp_path: Path)
     head, line = table([row])
     assert head.split() == ["model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest"]
     assert line.index("python") == head.index("backend")
+
+
+def test_int8_is_shown_with_what_it_cost(tmp_path: Path) -> None:
+    quantized = Quantized(
+        tool="NNCF 3.4.0",
+        measure="accuracy",
+        calibrated=100,
+        controlled=110,
+        held_out=55,
+        before=0.8,
+        after=0.8,
+        held_out_before=0.8,
+        held_out_after=0.79,
+        max_drop=0.01,
+    )
+    manifest = plan_manifest(target="cpu", gpu=None, precision="fp32", quantized=quantized)
+    manifest.write(write_model(tmp_path) / "1")
+    ((state,),) = (row["manifest"] for row in report(tmp_path)["models"])
+    assert "int8: accuracy 80.0% -> 79.0% of 55 held-out inputs" in state
 
 
 def test_a_plan_for_another_gpu_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,9 +181,9 @@ def order_engines(model: TunedModel, settings: Settings, apply: bool) -> int:
     Raises:
         CommandError: The model is not of the cpu target, has no golden data, or cannot be written.
     """
-    from trireme_extensions.convert.accuracy import (
-        fastest_first,
-    )  # imports the engines, which a sweep does not need
+    # They import the engines, which a sweep does not need.
+    from trireme_extensions.convert.accuracy import fastest_first
+    from trireme_extensions.convert.onnx_cpu.engines import Wanted
 
     versions = sorted((file.parent for file in model.file.parent.glob("*/engines.py")), key=version_number)
     if not versions:
@@ -192,8 +192,10 @@ def order_engines(model: TunedModel, settings: Settings, apply: bool) -> int:
         )
     manifests = {version: read_manifest(version) for version in versions}
     by_record = model.config.max_batch_size > 0 and not model.config.HasField("dynamic_batching")
+    said = model.config.parameters
+    tolerance = float(said["tolerance"].string_value) if "tolerance" in said else Wanted.tolerance
     for version, manifest in manifests.items():
-        order = fastest_first(version, by_record)
+        order = fastest_first(version, by_record, tolerance)
         manifests[version] = manifest.model_copy(update={"engines": order})
         say(f"{model.name}, version {version.name}: the fastest first: {', '.join(order)}")
     backend = choose_backend(model, versions[-1], manifests[versions[-1]], settings)

@@ -42,8 +42,9 @@ def golden(name: str, value: Any, kind: str = "", **others: Any) -> Golden:
         ({"amx_bf16"}, "x86_64", False, [OV_BF16, FP32]),
         (OLD, "x86_64", False, [FP32]),
         ({"asimd", "bf16"}, "aarch64", False, [OV_BF16, Candidate("onnxruntime", "bf16"), FP32]),
-        (ZEN5, "x86_64", True, [OV_INT8, Candidate("onnxruntime", "int8"), OV_BF16, FP32]),
-        (OLD, "x86_64", True, [FP32]),
+        (ZEN5, "x86_64", True, [OV_INT8, OV_BF16, FP32]),
+        (OLD, "x86_64", True, [OV_INT8, FP32]),
+        ({"sse4_2"}, "x86_64", True, [FP32]),
     ],
 )
 def test_a_processor_tries_what_it_has_instructions_for(
@@ -90,21 +91,25 @@ def test_the_flags_are_those_of_the_kernel(tmp_path: Path) -> None:
     assert engines.processor_flags(tmp_path / "none") == frozenset()
 
 
+def changed(array: np.ndarray[Any, Any], place: Any, value: Any) -> np.ndarray[Any, Any]:
+    copy = array.copy()
+    copy[place] = value
+    return copy
+
+
 LABELS = golden("y", numbers(19.0, 3.0, 11.0, 8.0), "labels")
 NEARLY_EQUAL = golden("y", numbers(0.5, 0.201, 0.2, 0.1), "labels")
 ROWS = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
 BOXES = golden("y", ROWS, "boxes")
+BARELY = changed(ROWS * 0, (0, 0), [0, 0, 100, 100, 0.505, 1])
+BOXES_FROM_HALF = replace(
+    golden("y", BARELY, "boxes"), feeds=[{engines.CONFIDENCE: np.array([[0.5]], np.float32)}]
+)
 MOVED = np.array([[0.2] * 4 + [0.004, 0]] * 2 + [[0] * 6], np.float32)
 IDS, SCORES = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
 WORDS = replace(golden("y", IDS, "words", scores=SCORES), scores="scores")
 RANGE = np.linspace(-1, 1, 200, dtype=np.float32)[None]
 VALUES = golden("y", RANGE)
-
-
-def changed(array: np.ndarray[Any, Any], place: Any, value: float) -> np.ndarray[Any, Any]:
-    copy = array.copy()
-    copy[place] = value
-    return copy
 
 
 @pytest.mark.parametrize(
@@ -115,10 +120,15 @@ def changed(array: np.ndarray[Any, Any], place: Any, value: float) -> np.ndarray
         (LABELS, numbers(19.5, 3.0, 11.0, 8.0), None, None),
         (LABELS, numbers(19.0, 8.1, 11.0, 8.0), None, None),
         (LABELS, numbers(10.9, 3.0, 11.0, 8.0), None, None),
+        # So may the last of the best and the next one.
+        (golden("y", numbers(9.0, 8.0, 7.0, 6.95), "labels"), numbers(9.0, 8.0, 6.95, 7.0), None, 0.05 / 7),
         (NEARLY_EQUAL, numbers(0.5, 0.2, 0.201, 0.1), None, 0.001),
         # Boxes are matched by class and place.
         (BOXES, (ROWS + MOVED)[:, [1, 0, 2]], None, 0.004),
         (BOXES, changed(ROWS, (0, 1, 4), 0), None, None),
+        # One that is as good as the threshold may be missing on either side.
+        (BOXES_FROM_HALF, (BARELY * 0)[:, [1, 1, 1]], None, 0.0),
+        (replace(BOXES_FROM_HALF, answers=[{"y": BARELY * 0}]), BARELY, None, 0.0),
         (BOXES, changed(ROWS, (0, 1, 5), 3), None, None),
         (BOXES, ROWS + np.array([30, 30, 0, 0, 0, 0], np.float32), None, None),
         # Words are the same but for the last ones, and their probabilities close.
