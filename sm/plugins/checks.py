@@ -134,7 +134,7 @@ class UncheckedClient:
 
     def check(self) -> None:
         """Check it, see :func:`check`."""
-        with plain_names(self.source):
+        with plain_names(self.source, anew=False):
             check(self.client, self.source, self.triton)
 
     def can_serve(self) -> bool:

@@ -94,16 +94,25 @@ def _take_turn_from(stuck: Turn) -> None:
 
 
 @contextmanager
-def plain_names(folder: Path) -> Iterator[None]:
-    """Import from ``folder`` first, and load all its modules again; one folder at a time."""
+def plain_names(folder: Path, anew: bool = True) -> Iterator[None]:
+    """Import from ``folder`` first; one folder at a time.
+
+    Args:
+        anew: Load all its modules again. False for code that is imported already: it goes on with its own.
+    """
     with _importing() as turn:
         if folder in turn.folders:
             yield
             return
         _imported_folders.add(folder)
         names = {path.stem for root in _import_roots(folder) for path in root.glob("*")}
-        # Modules of this folder, others of the same names, and those whose files are gone.
-        _remove(lambda name, home: home == folder or name.partition(".")[0] in names or not home.is_dir())
+
+        def is_removed(name: str, home: Path) -> bool:
+            """True for the folder's own modules, others of the same names, and those whose files are gone."""
+            is_in_the_way = anew if home == folder else name.partition(".")[0] in names
+            return is_in_the_way or not home.is_dir()
+
+        _remove(is_removed)
         paths = [str(root) for root in _import_roots(folder) if root.is_dir()]
         removed = {imported for imported in _imported_folders if not imported.is_dir()}
         old_paths = {str(root) for imported in removed for root in _import_roots(imported)}

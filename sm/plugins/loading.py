@@ -59,16 +59,16 @@ DECLARATIONS: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def plain_names(source: ClientSource) -> AbstractContextManager[None]:
+def plain_names(source: ClientSource, anew: bool = True) -> AbstractContextManager[None]:
     """Make the modules beside a user's client importable as ``import helpers``, and watch that its code
-    returns.
+    returns. They are loaded ``anew`` before the client is.
 
     Raises:
         StartError: It has not returned before.
         DeadlinePassed, CallerGone: A request waited too long for another client's code.
     """
     if not source.is_bundled and source.row.imports_beside(source):
-        return code_imports.plain_names(source.home)
+        return code_imports.plain_names(source.home, anew)
     return code_imports.watched(source.file)
 
 

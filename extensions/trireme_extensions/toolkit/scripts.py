@@ -497,7 +497,7 @@ class ToolkitClient(Client):
             return ScriptFunctions(importlib.import_module(self.module))
 
     def setup(self) -> None:
-        with plain_names(self.folder):
+        with plain_names(self.folder, anew=False):
             self._model = self._handler.load(self._context())
 
     def inference(self, payload: BodyPayload) -> object:

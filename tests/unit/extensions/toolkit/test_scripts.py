@@ -14,6 +14,11 @@ import pytest
 
 from sm.errors import StartError, TriremeError
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
+from sm.plugins import code_imports
+from sm.plugins.checks import UncheckedClient
+from sm.plugins.loading import load
+from sm.plugins.sources import discover
+from tests.support.client_sources import EmptyTriton
 from tests.support.npy_bodies import encode_npy
 from trireme_extensions.toolkit.client_sources import STAND_IN
 from trireme_extensions.toolkit.scripts import (
@@ -240,3 +245,29 @@ def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
     assert decode("1,2.5\n3,4.5", CSV, None).dtype == np.float32
     assert decode('["42", "6"]', JSON, None).tolist() == [[42, 6]]
     assert decode('["a text", "another"]', JSON, None).tolist() == ["a text", "another"]
+
+
+#: A model whose class a pickle would look up by its module's name, while the model is loaded.
+OWN_CLASS = """
+import importlib
+
+class Net:
+    pass
+
+def model_fn(folder):
+    return importlib.import_module("inference").Net()
+
+def transform_fn(model, body, content_type, accept):
+    return str(isinstance(model, Net)), "text/plain"
+"""
+
+
+def test_what_a_model_is_unpickled_to_is_of_the_scripts_own_class(tmp_path: Path) -> None:
+    """In multi-model mode a client is loaded and checked one after the other."""
+    (tmp_path / "inference.py").write_text(OWN_CLASS)
+    (source,) = discover((tmp_path,))
+    client: Any = load(source, EmptyTriton(), tmp_path)
+    UncheckedClient(client, source, EmptyTriton()).check()
+    answer = client.inference(client.payload(body=b"", content_type="text/plain"))
+    code_imports.forget_modules(tmp_path)
+    assert answer.body == b"True"
