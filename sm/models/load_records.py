@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sm.errors import UnknownModel
 from sm.models.canary import Canary
+from sm.plugins.sources import FILE
 from sm.run_state import write_atomically
 
 #: Loaded models that an error names at most; there may be thousands.
@@ -51,7 +52,7 @@ class LoadRecord:
     #: The client: its file (empty if there is none), the kind of its source, the folder in which
     #: it finds its models, and Triton's names by the names that it may use.
     client: str = ""
-    kind: str = ""
+    kind: str = FILE
     repository: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     #: The archive's Target-Model, if the platform sent it.

@@ -405,7 +405,7 @@ class ModelLoader:
             record = replace(
                 record,
                 client=str(archive.plugin.file) if archive.plugin else "",
-                kind=archive.plugin.kind if archive.plugin else "",
+                kind=archive.plugin.kind if archive.plugin else record.kind,
                 repository=str(archive.folder if archive.plugin and archive.plugin.takes_folder else view),
                 names=names,
             )

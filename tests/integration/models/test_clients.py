@@ -83,9 +83,8 @@ class Worker:
                 names["model"],
                 names,
                 f"{url}/code/client.py" if client else "",
-                "",
-                url,
-                names,
+                repository=url,
+                names=names,
                 state=State.SERVES,
             )
         )
