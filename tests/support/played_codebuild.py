@@ -46,6 +46,8 @@ class PlayedCodeBuild:
     builds: dict[str, dict[str, Any]] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
+    #: The names of the images that builds have left with the engine.
+    images: list[str] = field(default_factory=list)
     #: A build waits for it before its commands.
     may_go_on: threading.Event = field(default_factory=threading.Event)
 
@@ -79,6 +81,9 @@ class PlayedCodeBuild:
             process.kill()
         for thread in self.threads:
             thread.join()
+        if self.images:
+            remove = [self.environment["DOCKER"], "rmi", "--force", *self.images]
+            subprocess.run(remove, env=dict(self.environment), capture_output=True)
 
     def _project(self, name: str) -> dict[str, Any] | None:
         found = codebuild_backends[ACCOUNT][REGION].codebuild_projects.get(name)
@@ -203,6 +208,8 @@ class PlayedCodeBuild:
     def _publish(self, output: str) -> None:
         """Put what was pushed to the registry into moto's ECR."""
         for match in PUSHED.finditer(output):
+            own = f"{match['name']}:{match['tag']}"
+            self.images += [f"{match['registry']}/{own}", f"localhost/{own}"]
             answer = requests.get(
                 f"http://{match['registry']}/v2/{match['name']}/manifests/{match['digest']}",
                 headers={"Accept": "application/vnd.docker.distribution.manifest.v2+json"},
