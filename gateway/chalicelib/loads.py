@@ -41,9 +41,9 @@ class Loads:
                 threading.Thread(
                     target=self._run, args=(model, load, future), name="load_model", daemon=True
                 ).start()
-        deadline = current()
+        invocation = current()
         try:
-            future.result(deadline.remaining() if deadline else None)
+            future.result(invocation.remaining() if invocation else None)
         except FutureTimeout:
             raise DeadlinePassed(f"the model {model!r} is still being loaded; ask again later") from None
         except TriremeError as error:

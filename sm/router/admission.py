@@ -78,22 +78,22 @@ class FairGate:
     """Decides when an invocation may be served. All threads of a worker share one gate.
 
     Args:
-        share: Places that one model may use at once. All models together have twice as many, and each model
+        share: Slots that one model may use at once. All models together have twice as many, and each model
             that uses none may take one more.
         room: Invocations of all models that may wait. Served and waiting invocations together are at most
             twice ``share`` plus ``room``.
     """
 
     def __init__(self, share: int, room: int) -> None:
-        self._share, self._places = share, 2 * share
-        self._room, self._capacity = room, self._places + room
+        self._share, self._slots = share, 2 * share
+        self._room, self._capacity = room, self._slots + room
         self._lock = threading.Lock()
         #: Models with requests; and models with a queue, the one whose last turn is longest ago first. Read
         #: without the lock it may be out of date.
         self._models: dict[str, _Model] = {}
         self.waiting: OrderedDict[str, _Model] = OrderedDict()
         #: Places in use, and requests that are served or wait.
-        self._places_in_use = self._requests = 0
+        self._slots_in_use = self._requests = 0
 
     def enter(self, name: str, invocation: Invocation | None = None) -> None:
         """Take a slot for a request, after its turn in the model's queue.
@@ -168,7 +168,7 @@ class FairGate:
             raise self._refuse(model, model.seconds)
 
     def _may_serve(self, model: _Model) -> bool:
-        return model.served == 0 or model.served < min(self._share, self._places - self._places_in_use)
+        return model.served == 0 or model.served < min(self._share, self._slots - self._slots_in_use)
 
     def _add_model(self, name: str) -> _Model:
         """Add a model. What is known of others is dropped if callers sent very many names."""
@@ -181,12 +181,12 @@ class FairGate:
 
     def _serve(self, model: _Model) -> None:
         model.served += 1
-        self._places_in_use += 1
+        self._slots_in_use += 1
         metrics.served(model.name).inc()
 
     def _release(self, model: _Model) -> None:
         model.served -= 1
-        self._places_in_use -= 1
+        self._slots_in_use -= 1
         metrics.served(model.name).inc(-1.0)
         if self.waiting:
             self._admit_waiting()

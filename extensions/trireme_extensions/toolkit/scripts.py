@@ -521,18 +521,18 @@ class ToolkitClient(Client):
 
     @contextmanager
     def _exclusive_access(self) -> Iterator[None]:
-        deadline = current()
+        invocation = current()
         try:
-            wait(partial(self._lock.acquire, True), deadline)
+            wait(partial(self._lock.acquire, True), invocation)
         except DeadlinePassed:
             self._replace_if_stuck()
             raise DeadlinePassed(
                 f"{self.name} was busy with earlier requests until the invocation's time was over"
             ) from None
         try:
-            if deadline:
-                deadline.check()
-            self._request_end = deadline.at if deadline else math.inf
+            if invocation:
+                invocation.check()
+            self._request_end = invocation.at if invocation else math.inf
             self._thread = threading.get_ident()
             yield
         finally:
