@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sm.client.marks import Marks
 from sm.client.own_metrics import Metrics
 from sm.client.payloads import Payload
-from sm.client.readiness import ReadinessCheck
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
-from sm.invocation import Invocation
 from sm.metrics import stage
 
 Array = NDArray[Any]
@@ -185,17 +184,6 @@ class ClientTriton(Triton):
         return limit if len(sizes) == 1 and sizes.pop() > limit else 0
 
 
-class Gatherer(Protocol):
-    """Answers the records that wait for one client together; see :class:`sm.client.batches.Batches`."""
-
-    #: Records that are answered together, at most.
-    max_batch: int
-
-    def answer(self, payloads: Sequence[Payload], invocation: Invocation | None) -> list[object]:
-        """Return each record's result, or the exception of the client if it failed."""
-        ...
-
-
 class Client(ABC):
     """A client with one method to write, :meth:`inference`, which may call several models, or none.
 
@@ -237,16 +225,12 @@ class Client(ABC):
     max_batch: ClassVar[int] = 32
     #: Milliseconds that a record waits for others although nothing is under way.
     max_wait_ms: ClassVar[float] = 0.0
-    #: Gathers the records that wait for this client; None if it answers each alone.
-    batches: Gatherer | None = None
-    #: Asks :meth:`ready`; None if the client does not implement it.
-    readiness: ReadinessCheck | None = None
-    #: Why the client cannot serve now; empty if it can.
-    unready: str = ""
-    #: True in a box that loads edited clients again: its caller is its author.
-    is_edited: bool = False
+
+    #: What the box notes on this client, for itself.
+    _marks: Marks = Marks()
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
+        self._marks = Marks()
         #: Calls models.
         self.triton = ClientTriton(triton, self)
         #: Makes the client's own metrics, in :meth:`setup`.

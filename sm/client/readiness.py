@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sm.client.marks import Marks
 from sm.errors import NotReady, TriremeError
 from sm.polling import Poll
 from sm.run_state import write_unready
@@ -27,8 +28,7 @@ class Asked(Protocol):
     """A client."""
 
     name: str
-    unready: str
-    readiness: ReadinessCheck | None
+    _marks: Marks
 
 
 class ReadinessCheck:
@@ -57,11 +57,11 @@ class ReadinessCheck:
             reason, self._answer = self._answer.result(), None
         else:
             reason = f"its client has not said for {PATIENCE_S:g} s whether it is"
-        client, before = self._client, self._client.unready
-        client.unready = reason and f"the model {client.name!r} is not ready: {reason}"
-        if client.unready and client.unready != before:
-            log.warning("%s", client.unready)
-        elif before and not client.unready:
+        client, marks, before = self._client, self._client._marks, self._client._marks.unready
+        marks.unready = reason and f"the model {client.name!r} is not ready: {reason}"
+        if marks.unready and marks.unready != before:
+            log.warning("%s", marks.unready)
+        elif before and not marks.unready:
             log.info("the model %r is ready again", client.name)
 
     def _ask(self, answer: Future[str]) -> None:
@@ -70,7 +70,7 @@ class ReadinessCheck:
         except TriremeError as error:
             reason = _plain(error.sentence)
         except BaseException as error:  # a client may call sys.exit()
-            if not self._client.unready:
+            if not self._client._marks.unready:
                 log.error("the ready() of the client %r failed", self._client.name, exc_info=error)
             reason = f"its client's ready() failed ({type(error).__name__})"
         answer.set_result(reason)
@@ -91,7 +91,7 @@ def _plain(sentence: str) -> str:
 
 def ask(clients: Iterable[Asked]) -> None:
     """Ask all clients that have a question, at the same time."""
-    questions = [question for client in clients if (question := client.readiness) is not None]
+    questions = [question for client in clients if (question := client._marks.readiness) is not None]
     for question in questions:
         question.begin()
     end = time.monotonic() + PATIENCE_S
@@ -130,7 +130,7 @@ class Readiness:
         self._publish(clients)
 
     def _publish(self, clients: Iterable[Asked]) -> None:
-        newest = {client.name: client.unready for client in clients}
+        newest = {client.name: client._marks.unready for client in clients}
         self.reasons = {name: reason for name, reason in newest.items() if reason}
         if self.reasons == self._published:
             return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.batches import Batches
+from sm.client.marks import Marks
 from sm.client.own_metrics import setting_up
 from sm.client.readiness import ReadinessCheck, ask
 from sm.client.tensor_roles import record_shape
@@ -34,6 +35,7 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         if isinstance(client, TensorClient) and model == client.model:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")
+    vars(client).setdefault("_marks", Marks())  # its __init__ may not call the base's
     try:
         with setting_up(client), loading():
             client.setup()
@@ -44,9 +46,9 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
     except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
         raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
     if client.takes_batches():  # a task knows it when it has read its model's files
-        client.batches = Batches(client)
+        client._marks.batches = Batches(client)
     if client.watches_readiness():
-        client.readiness = client.readiness or ReadinessCheck(client, client.ready)
+        client._marks.readiness = client._marks.readiness or ReadinessCheck(client, client.ready)
         ask([client])
 
 

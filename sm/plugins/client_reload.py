@@ -118,7 +118,7 @@ class Reloader:
 
         self._found = replace(self._build(reusable=reusable, report=report), errors=load_errors)
         for client in reusable.values():
-            client.is_edited = True
+            client._marks.is_edited = True
         self._clients = reusable
 
     def _log_changes(self, before: Mapping[Path, Client], changes: str) -> None:

@@ -58,10 +58,10 @@ def run_record(
     try:
         with stage(client.name, "decode"):
             payload = validate_payload(client, request, request.records[number], path)
-        if client.batches is None:
+        if client._marks.batches is None:
             result = client.inference(payload)
         else:
-            (result,) = client.batches.answer([payload], invocation)
+            (result,) = client._marks.batches.answer([payload], invocation)
             if isinstance(result, BaseException):
                 raise result
         # A result that is too late reaches no caller, so it is not a success.
@@ -144,7 +144,7 @@ def _describe(client: Client, error: BaseException) -> str:
 
     While a client is being edited, the caller is its author, and gets file and line.
     """
-    if client.is_edited:
+    if client._marks.is_edited:
         files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
         for file in reversed(files):
             if file.is_relative_to(client.folder):
@@ -175,7 +175,7 @@ def validate_payload(
     except ValidationError as error:
         raise _to_wrong_payload(error, path, client.payload) from None
     payload.attach_request(request)
-    if client.batches is not None:
+    if client._marks.batches is not None:
         payload.__dict__["_length"] = client.prepare(payload)
     return payload
 

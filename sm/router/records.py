@@ -152,8 +152,8 @@ def run_records(
     def fail_late() -> EncodedResult:
         return fail(DeadlinePassed(PASSED))
 
-    if request.client.batches is not None:
-        size = request.client.batches.max_batch
+    if request.client._marks.batches is not None:
+        size = request.client._marks.batches.max_batch
         groups = [numbers[start : start + size] for start in numbers[::size]]
 
         def run_group(group: Sequence[int]) -> list[EncodedResult]:
@@ -186,7 +186,7 @@ def run_together(
 ) -> list[EncodedResult]:
     """Run records of a list through a client with batches; see :func:`run_records`."""
     client = request.client
-    assert client.batches is not None
+    assert client._marks.batches is not None
     results: dict[int, EncodedResult] = {}
     payloads: dict[int, Payload] = {}
 
@@ -216,7 +216,7 @@ def run_together(
             except BaseException as error:
                 fail_record(number, error)
         try:
-            answers = client.batches.answer([*payloads.values()], invocation)
+            answers = client._marks.batches.answer([*payloads.values()], invocation)
             invocation.check()
         except TriremeError as error:
             answers = [error] * len(payloads)

@@ -207,8 +207,8 @@ class RequestFlow:
                 self._run_once(invocation)
             invocation.model, answer = self.triton.run(request, invocation)
             return answer
-        if request.client.unready:
-            raise NotReady(request.client.unready)
+        if request.client._marks.unready:
+            raise NotReady(request.client._marks.unready)
         if not request.client.repeatable:
             self._run_once(invocation)
         if listener is not None:

@@ -86,17 +86,13 @@ class PlainLogger(Logger):  # type: ignore[misc]
         """Do nothing: the router logs its own line."""
 
 
-class RestingArbiter(Arbiter):  # type: ignore[misc]
-    """gunicorn's master. It looks for workers without heartbeats less often; a signal wakes it at once."""
+class Master(Arbiter):  # type: ignore[misc]
+    """gunicorn's master, of a socket that is the supervisor's."""
 
     def start(self) -> None:
         super().start()
         # The supervisor keeps the socket open for the next master: gunicorn must not remove its path.
         self.systemd = True
-
-    def wait_for_signals(self, timeout: float = HEARTBEAT_INTERVAL_S) -> list[int]:
-        signals: list[int] = super().wait_for_signals(max(timeout, HEARTBEAT_INTERVAL_S))
-        return signals
 
 
 class Plane(BaseApplication):  # type: ignore[misc]
@@ -113,7 +109,7 @@ class Plane(BaseApplication):  # type: ignore[misc]
         """Prepare before the first worker. Raises :class:`StartError`."""
 
     def run(self) -> None:
-        RestingArbiter(self).run()
+        Master(self).run()
 
     def load_config(self) -> None:
         shared = {

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.core
 DOCS = HERE / "docs"
 #: Names that the dispatcher uses, not a client.
 INTERNAL_NAMES = (
-    "answer_headers attach_request field_of may_have_caused parameter_names batches readiness unready is_edited"
+    "answer_headers attach_request field_of may_have_caused parameter_names"
     " watches_readiness required_models streams takes_batches reads_nan takes_bodies model_config model_post_init names_of"
     " png as_json describe answers_unnamed count"
 )

@@ -36,7 +36,7 @@ class Saying(Client):
 def saying(say: Callable[[], Any], name: str = "saying") -> Saying:
     client = Saying(EmptyTriton(), Path(), Path())
     client.name, client.say = name, say
-    client.readiness = ReadinessCheck(client, client.ready)
+    client._marks.readiness = ReadinessCheck(client, client.ready)
     return client
 
 
@@ -76,11 +76,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_anything_but_true_is_a_reason_that_names_the_model(say: Callable[[], Any], reason: str) -> None:
     client = saying(say)
     ask([client])
-    assert bool(client.unready) is bool(reason)
-    assert reason in client.unready
-    assert ("'saying'" in client.unready) is bool(reason)
-    assert "secret" not in client.unready
-    assert len(client.unready.encode()) < 2 * MAX_SENTENCE
+    assert bool(client._marks.unready) is bool(reason)
+    assert reason in client._marks.unready
+    assert ("'saying'" in client._marks.unready) is bool(reason)
+    assert "secret" not in client._marks.unready
+    assert len(client._marks.unready.encode()) < 2 * MAX_SENTENCE
 
 
 def test_a_client_that_hangs_holds_one_thread_and_delays_no_other() -> None:
@@ -94,11 +94,11 @@ def test_a_client_that_hangs_holds_one_thread_and_delays_no_other() -> None:
     for _ in range(4):
         ask([hanging, *others])
     assert len(asked) == 1
-    assert all(client.unready for client in (hanging, *others))
+    assert all(client._marks.unready for client in (hanging, *others))
     go_on.set()
     asked[0].join(30)
     ask([hanging])
-    assert hanging.unready == ""
+    assert hanging._marks.unready == ""
 
 
 def test_each_worker_publishes_and_one_that_is_gone_does_not_count(box: Box) -> None:
@@ -123,7 +123,7 @@ def test_the_newest_version_speaks_for_its_model_and_a_full_disk_stops_no_questi
     here = Readiness(lambda: [old, new, away], unready_file(box, os.getpid()))
     here.ask()
     assert list(here.reasons) == ["away"]
-    assert (bool(old.unready), bool(new.unready)) == (True, False)
+    assert (bool(old._marks.unready), bool(new._marks.unready)) == (True, False)
 
 
 def no_space(file: int, offset: int, size: int) -> None:
@@ -192,4 +192,4 @@ def test_a_client_is_asked_at_its_start_if_it_has_the_method(
             discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere"))
         return
     client = discovery.find_clients((tmp_path,), EmptyTriton(), Path("/nowhere")).clients["one"]
-    assert (bool(client.unready), client.readiness is not None) == (unready, unready)
+    assert (bool(client._marks.unready), client._marks.readiness is not None) == (unready, unready)

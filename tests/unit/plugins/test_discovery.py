@@ -209,7 +209,31 @@ def test_an_identical_copy_is_accepted_and_only_a_method_for_batches_gathers_rec
         write_client(tmp_path / folder, "alone", words="WORD = 1")
         write_client(tmp_path / folder, "together", together, words="WORD = 1")
     clients = build(tmp_path, tmp_path / "clients").clients
-    assert {name: client.batches is not None for name, client in clients.items()} == {
+    assert {name: client._marks.batches is not None for name, client in clients.items()} == {
         "alone": False,
         "together": True,
     }
+
+
+OWN_NAMES = """
+from sm.client import Client
+
+class Own(Client):
+    batches, readiness, is_edited = 3, "good", True
+
+    def __init__(self, triton, folder, repository):
+        self.unready = ["a table of its own"]
+
+    def ready(self):
+        return not self.unready
+
+    def inference(self, payload): ...
+"""
+
+
+def test_a_client_may_use_the_names_of_what_the_box_notes_on_it(tmp_path: Path) -> None:
+    write_client(tmp_path, "own", OWN_NAMES)
+    write_client(tmp_path, "plain", OWN_NAMES.replace("return not self.unready", "return True"))
+    found: dict[str, Any] = dict(find_clients((tmp_path,), EmptyTriton(), Path("/nowhere")).clients)
+    assert (found["own"].batches, found["own"].unready) == (3, ["a table of its own"])
+    assert [bool(found[name]._marks.unready) for name in ("own", "plain")] == [True, False]

@@ -57,7 +57,7 @@ class BatchEchoClient(EchoClient):
 
     def setup(self) -> None:
         self.together: list[int] = []
-        self.batches = Batches(self)
+        self._marks.batches = Batches(self)
 
     def inference_batch(self, payloads: Sequence[EchoPayload]) -> list[object]:
         self.together.append(len(payloads))
