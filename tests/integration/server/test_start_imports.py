@@ -21,6 +21,11 @@ CLIENTS = """
 from sm.plugins import sources
 for found in sources.discover((HERE / 'clients',)): sources.import_file(found)
 """
+#: What a worker reads of the distributions beside the core.
+DOORS = """
+from sm import entry_points
+assert all(map(entry_points.load, ('sm.forms', 'sm.client_sources')))
+"""
 #: The imports with which each process starts, and the packages that it may not import.
 PROCESSES = {
     "serve": (
@@ -29,6 +34,7 @@ PROCESSES = {
     ),
     "a worker": (WORKER, NOT_AT_START),
     "the control plane": (f"{WORKER}, sm.control.app", NOT_AT_START),
+    "a worker with the extensions": (f"{WORKER}{DOORS}", NOT_AT_START),
     "the built-in clients": (f"{WORKER}{CLIENTS}", NOT_AT_START - {"tokenizers"}),
 }
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from sm.client.base import Client
+from sm.client.fill_mask import MaskClient
 from sm.errors import BadInput, WrongPayload
 from sm.router.request_types import DispatchRequest, TritonRequest
 from tests.support.task_models import load_task, write_sound_model, write_text_model
@@ -396,3 +397,8 @@ def test_a_client_of_a_tasks_class_answers_as_the_task_unless_it_has_results_of_
 ) -> None:
     client = type("Own", (type(mood),), own)(mood.triton, mood.folder, mood.repository)
     assert form_of(client) is form
+
+
+def test_a_client_of_masks_without_a_task_answers_as_the_task_does() -> None:
+    client = MaskClient.__new__(MaskClient)
+    assert form_of(client) is FORMS_OF_TASKS["fill-mask"]

@@ -18,7 +18,6 @@ import pybase64
 
 from sm.client.base import Client
 from sm.client.embeddings import shorten
-from sm.client.fill_mask import MaskClient
 from sm.errors import WrongPayload
 from sm.http.messages import OCTET_STREAM
 from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
@@ -319,7 +318,8 @@ def form_of(client: Client | None) -> HuggingFaceForm:
 @lru_cache(maxsize=256)
 def _form_of_class(kind: type[Client]) -> HuggingFaceForm:
     task_of_class = {(f"{tasks.__name__}.{module}", name): task for task, (module, name) in TASKS.items()}
-    task_of_class[MaskClient.__module__, MaskClient.__name__] = "fill-mask"  # without a task.json
+    # Without a task.json; named, as its import would load tokenizers in every worker.
+    task_of_class["sm.client.fill_mask", "MaskClient"] = "fill-mask"
     for base in kind.__mro__:
         if task := task_of_class.get((base.__module__, base.__name__)):
             is_own = any(
