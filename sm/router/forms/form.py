@@ -13,8 +13,8 @@ from sm.client.base import Client
 from sm.client.payloads import parse_body
 from sm.client.sessions import Session
 from sm.errors import TriremeError
-from sm.http.media_types import RouteTypes, is_json, kind_of, media_type
-from sm.http.messages import JSON, Answer, check_not_empty, load_json, not_json, write_error
+from sm.http.media_types import RouteTypes, choose_kind, is_json, kind_of, media_type, parse
+from sm.http.messages import JSON, OCTET_STREAM, Answer, check_not_empty, load_json, not_json, write_error
 from sm.invocation import Invocation
 from sm.models.table import Models, ResolvedModel
 from sm.router.request_types import (
@@ -93,7 +93,7 @@ class Reading:
         self.inference_type, self.accept = inference_type, accept
         self.session, self.max_records, self.is_line, self.dispatch = session, max_records, is_line, dispatch
         if not message.path:
-            self.served = served
+            self.served, self.client = served, None if served is None else served.client
         self.body = message.body
         self.body_type = message.headers.get("content-type", JSON)
         #: The body's type by the name that the box knows.
@@ -106,7 +106,7 @@ class Reading:
         """The model served as :attr:`model`. A form of its own path may find another one in the body."""
         return self.models.use(self.model, self.invocation) if self.model else None
 
-    @property
+    @cached_property
     def client(self) -> Client | None:
         """The client of the model; None if it has none."""
         return None if self.served is None else self.served.client
@@ -151,6 +151,19 @@ class Reading:
     def is_bare(self, value: Any) -> bool:
         """True if a line's JSON value is a payload without a dispatch request around it."""
         return b'"payload"' not in self.body or not has_payload(value)
+
+    @cached_property
+    def record(self) -> RawRecord | None:
+        """The whole body as a record, if it is of a type that the client takes; JSON is read as a request."""
+        if self.client is None:
+            return None
+        body_type = self.message.headers.get("content-type", "")
+        if body_type and self.kind == JSON:
+            return None
+        content_type = media_type(body_type) if body_type else OCTET_STREAM
+        accepted = self.client.payload.content_types
+        taken = content_type if content_type in accepted else choose_kind(content_type, self.body, accepted)
+        return RawRecord(self.body, taken, parse(body_type or JSON).parameters) if taken else None
 
     def raw(self) -> RawRecord:
         """Return the whole body as a record."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from sm.client.base import Client
 from sm.errors import UnsupportedType
-from sm.http.media_types import choose_kind, kind_of, media_type, parse
-from sm.http.messages import BINARY, JSON, OCTET_STREAM
+from sm.http.messages import BINARY, JSON
 from sm.router.forms.dispatch import check_members, is_dispatch
 from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import OBJECT
-from sm.router.request_types import DispatchRequest, Message, RawRecord
+from sm.router.request_types import DispatchRequest
 
 
 class AnyBody(Form):
@@ -25,14 +23,13 @@ class AnyBody(Form):
 
 
 class RawBody(Form):
-    """A body of a type that the client takes; JSON is read as a request."""
+    """A body of a type that the client takes."""
 
     def has(self, reading: Reading) -> bool:
-        return reading.client is not None and raw_record(reading.message, reading.client) is not None
+        return reading.record is not None
 
     def read(self, reading: Reading) -> DispatchRequest:
-        assert reading.client is not None
-        return reading.dispatch({"payload": raw_record(reading.message, reading.client)})
+        return reading.dispatch({"payload": reading.record})
 
 
 class OtherBody(Form):
@@ -52,17 +49,6 @@ class OtherBody(Form):
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
             )
         return reading.dispatch({"payload": reading.raw()})
-
-
-def raw_record(message: Message, client: Client) -> RawRecord | None:
-    """Return a body as a record, if it is of a type that the client takes."""
-    body_type = message.headers.get("content-type", "")
-    content_type = media_type(body_type) if body_type else OCTET_STREAM
-    if body_type and kind_of(body_type) == JSON:
-        return None
-    accepted = client.payload.content_types
-    taken = content_type if content_type in accepted else choose_kind(content_type, message.body, accepted)
-    return RawRecord(message.body, taken, parse(body_type or JSON).parameters) if taken else None
 
 
 ANY_BODY, RAW_BODY, OTHER_BODY = AnyBody(), RawBody(), OtherBody()

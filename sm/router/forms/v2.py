@@ -42,19 +42,15 @@ class Compressed(Form):
     """A compressed body: Triton decompresses it, and nobody else does."""
 
     def has(self, reading: Reading) -> bool:
-        return self._coding(reading) in COMPRESSIONS
+        return reading.message.headers.get("content-encoding", "").strip().lower() in COMPRESSIONS
 
     def read(self, reading: Reading) -> TritonRequest:
         if reading.is_plain:
             return TritonRequest(reading.message, reading.model, reading.address.version)
-        coding = self._coding(reading)
+        coding = reading.message.headers["content-encoding"].strip().lower()
         raise UnsupportedType(
             f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
         )
-
-    @staticmethod
-    def _coding(reading: Reading) -> str:
-        return reading.message.headers.get("content-encoding", "").strip().lower()
 
 
 class V2(Form):
