@@ -43,7 +43,7 @@ from sm.triton.model_paths import model_asked
 from sm.triton.read_ahead import read_ahead
 from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
-from sm.triton.triton_errors import UNREACHABLE, Failed, translate_http_status
+from sm.triton.triton_errors import MODEL_ANSWERED, UNREACHABLE, Failed, translate_http_status
 from sm.triton.v2_body import check_tensors
 
 #: Bytes of one read.
@@ -118,6 +118,9 @@ class Reply:
     body: bytes | Iterator[bytes]
     #: The caller's error, if the reply is one.
     failure: Failed | None = None
+    #: A refusal of Triton's own has a length. What a model answers to ``generate`` comes in chunks, and a
+    #: failure has 400 then, whatever code the model gave it.
+    in_chunks: bool = False
 
 
 class Upstream:
@@ -196,7 +199,8 @@ class Upstream:
             raise
         if connection.prepare_next():
             self._idle.append(connection)
-        failure = _failure(reply.status, body, model, began)
+        status = MODEL_ANSWERED if reply.in_chunks and reply.status == 400 else reply.status
+        failure = _failure(status, body, model, began)
         self._confirm(failure, ticket, invocation)
         if failure is None:
             return complete
@@ -283,10 +287,9 @@ class HttpConnection:
             event = self._next(invocation)
         assert isinstance(event, h11.Response)
         self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
-        fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
-        return Reply(
-            event.status_code, {name: value for name, value in fields if name not in HOP_BY_HOP}, b""
-        )
+        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+        headers = {name: value for name, value in fields.items() if name not in HOP_BY_HOP}
+        return Reply(event.status_code, headers, b"", in_chunks="transfer-encoding" in fields)
 
     def body_chunks(self, invocation: Invocation) -> Iterator[bytes]:
         """Yield the body in chunks as they arrive."""

@@ -104,8 +104,11 @@ def _said(*forms: str) -> re.Pattern[str]:
     return re.compile("|".join(forms), re.DOTALL)
 
 
-#: gRPC's codes for the statuses of Triton's HTTP.
+#: In place of a status that says nothing: a model answered.
+MODEL_ANSWERED = 0
+#: gRPC's codes for the statuses of Triton's HTTP; UNKNOWN is what a stream has.
 HTTP_CODES = {
+    MODEL_ANSWERED: Code.UNKNOWN,
     400: Code.INVALID_ARGUMENT,
     404: Code.NOT_FOUND,
     408: Code.DEADLINE_EXCEEDED,
@@ -232,6 +235,15 @@ RULES = (
     ),
     Rule(
         (), _said(r"Failed to process the request(?:s\.|\(s\) for model |s? for model ).*"), ModelFailed, True
+    ),
+    # The box's own models, of an input that does not fit: a stream and ``generate`` lose the code.
+    Rule(
+        (Code.UNKNOWN,),
+        _said(
+            r"InvalidArgument: \[ONNXRuntimeError\] : 2 : INVALID_ARGUMENT : .*", r"UnicodeDecodeError: .*"
+        ),
+        BadInput,
+        True,
     ),
     # Triton's parser of JSON, which answers 500 over HTTP.
     Rule(

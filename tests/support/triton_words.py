@@ -46,6 +46,7 @@ SAID = (
     Said(Code.NOT_FOUND, "in ensemble 'e', Request for unknown model: 'y' is not found", UnknownModel, True),
     Said(Code.NOT_FOUND, "Request for unknown model : 'x' is not found", UnknownModel, True),
     Said(Code.INVALID_ARGUMENT, "unexpected inference output 'zz' for model 'x'", BadInput, True),
+    Said(Code.INVALID_ARGUMENT, "InvalidArgument: [ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Got invalid dimensions", BadInput, True),
     Said(Code.INVALID_ARGUMENT, "output 'y' already exists in request", BadInput, True, "2.71"),
     Said(Code.INTERNAL, "Unable to parse 'data': Shape does not match true shape of 'data' field", BadInput, True, "2.51"),
     Said(Code.INTERNAL, "Failed to parse 'data' field: shape does not match true shape", BadInput, True, "2.71"),
