@@ -177,7 +177,8 @@ class TextClient(DescribedClient):
 
     def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
         """Tokenize the texts, in parallel. Raises :class:`WrongPayload` for one with too many characters."""
-        encodings: list[Encoding] = self.tokenizer.encode_batch(self.texts_of(payloads))
+        texts = self.texts_of(payloads)
+        encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
         return encodings
 
     def wrong_text(self, problem: str) -> WrongPayload:

@@ -82,8 +82,9 @@ HEADER_SIZE = "inference-header-content-length"
 COMPRESSIONS = ("gzip", "deflate")
 #: Levels of JSON. They are counted, as the limits of parsers differ between releases of Python.
 MAX_DEPTH = 1000
-#: The parts of JSON without brackets: texts, up to the end if one is not closed, and all other characters.
-NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^]["{}]++', re.DOTALL)
+#: The texts of JSON, up to the end if one is not closed, and all characters that are no brackets.
+TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Brackets that are counted at once.
 DEPTH_CHUNK = 2**20
 #: Tensors of a request, and dimensions of a tensor, that are inspected. No model has as many.
@@ -462,7 +463,7 @@ def check_depth(text: bytes) -> None:
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return
     depth = 0
-    brackets = np.frombuffer(NO_BRACKET.sub(b"", text), np.uint8)
+    brackets = np.frombuffer(TEXT.sub(b"", text).translate(None, NO_BRACKETS), np.uint8)
     for place in range(0, len(brackets), DEPTH_CHUNK):
         chunk = brackets[place : place + DEPTH_CHUNK]
         levels = depth + np.cumsum(np.where((chunk == ord("[")) | (chunk == ord("{")), 1, -1))

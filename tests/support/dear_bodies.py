@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import logging
 import os
@@ -28,13 +29,14 @@ import orjson
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 import sm.client
+import trireme_extensions.tasks
 from sm.client import Client
 from sm.client.payloads import Payload, keys_of
 from sm.http.messages import JSON, JSON_LINES, load_json
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
-from sm.router import form_routes, invocation_routes
+from sm.router import form_routes, invocation_routes, v2_routes
 from sm.router.classify import RequestClassifier
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
@@ -51,6 +53,7 @@ from tests.support.rerankers import write_reranker
 from tests.support.task_models import load_task, load_translator, write_text_model, write_translator
 from trireme_extensions.search.forms import FORMS as SEARCH
 from trireme_extensions.search.search import EmbeddingsForm
+from trireme_extensions.tasks.task_table import TASKS
 
 MIB = 2**20
 #: One unit of a body, and what is around as many of them as it has room for. ``%d`` is a number of its own.
@@ -104,14 +107,16 @@ class Case(NamedTuple):
 
 
 def payload_types() -> list[type[Payload]]:
-    """Return the payload types that clients have, each by its module in ``sm.client``."""
-    for module in pkgutil.walk_packages(sm.client.__path__, "sm.client."):
-        import_module(module.name)
+    """Return the payload types of the core's clients and of the tasks."""
+    for package in (sm.client, trireme_extensions.tasks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith("sm.client.tasks"):  # the tasks by their old address
+                import_module(module.name)
     found, waiting = [], [Payload]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind is not Payload and kind.__module__.startswith("sm."):
+        if kind is not Payload and kind.__module__.startswith(("sm.", "trireme_extensions.")):
             found.append(kind)
     return found
 
@@ -132,8 +137,15 @@ def reader_of(kind: type[Payload]) -> Client:
     return client
 
 
+#: Tasks whose records are pictures or sound: what costs there is decoding, which has limits of its own.
+DECODED = {
+    "object-detection",
+    *(task for task in TASKS if task.startswith(("image-", "audio-", "automatic-"))),
+}
+
+
 def task_clients(folder: Path) -> dict[str, Client]:
-    """Return a client of each task whose graph is small, with its graph."""
+    """Return a client of each task but :data:`DECODED`, with its graph."""
     labels = {
         "token-classification": ("O", "B-PER"),
         "text-classification": ("sad", "glad"),
@@ -152,6 +164,7 @@ def task_clients(folder: Path) -> dict[str, Client]:
     clients["tabular"] = load_task(folder / "tabular", task="tabular")
     for name, client in clients.items():
         client.name = name
+    assert clients.keys() - {"ranker"} == TASKS.keys() - DECODED, "a new task needs a client here"
     return clients
 
 
@@ -160,7 +173,7 @@ def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor
     guard = AnswerGuard(
         SharedGeneration.create(folder / f"generation-{time.monotonic_ns()}"), lambda model: (model,)
     )
-    models, calls = models_of(clients), Calls(guard, seconds=5.0, folder=folder)
+    models, calls = models_of(clients), Calls(guard, folder=folder)
     flow = RequestFlow(
         models,
         RequestClassifier(models, max_records=MAX_RECORDS),
@@ -170,6 +183,7 @@ def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor
     )
     router = Router(flow, LogSample(0.0), 64 * MIB, 60.0, 60.0, False)
     router.register_blueprint(invocation_routes.blueprint(router))
+    router.register_blueprint(v2_routes.blueprint(router))
     router.register_blueprint(form_routes.blueprint(router, Forms.load()))
     return router
 
@@ -213,6 +227,28 @@ def cases(clients: dict[str, Client]) -> Iterator[Case]:
                 start = f'{{"model":"{model}","query":"a","{form.member}":["a"],"{name}":'
                 values = USUAL if name == "x" else VALUES
                 yield from (Case(path, JSON, (start, "}"), value) for value in values if may_be(name, value))
+
+
+#: Bodies in Triton's own protocol: what is before a value and what is behind.
+TENSORS = (
+    *(('{"inputs":', "}"), ('{"inputs":[', "]}"), ('{"id":', ',"inputs":[]}'), ('{"parameters":', "}")),
+    *(('{"inputs":[{"name":"x","datatype":"FP32","shape":', ',"data":[1]}]}'), ('{"outputs":', "}")),
+    *(('{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":', "}]}"), ("", "")),
+    ('{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":', "}]}"),
+)
+#: Triton's paths, and bodies for each. There is no Triton, so what is sent on costs no more here.
+V2_PATHS = {
+    "/v2/models/tabular/infer": TENSORS,
+    "/v2/models/tabular/generate": (("", ""), ('{"text_input":', "}"), ('{"parameters":', "}")),
+    "/v2/models/tabular/generate_stream": (("", ""), ('{"text_input":', "}")),
+}
+
+
+def v2_cases() -> Iterator[Case]:
+    """Yield each case of Triton's own protocol."""
+    for path, places in V2_PATHS.items():
+        for place in places:
+            yield from (Case(path, JSON, place, value) for value in VALUES)
 
 
 def may_be(name: str, value: str) -> bool:
@@ -291,7 +327,7 @@ def costs(size: int, only: str = "") -> Iterator[Cost]:
             pools.append(ThreadPoolExecutor(1))  # threads do not survive a fork
             return router_of(clients, folder, pools[-1])
 
-        for case in cases(clients):
+        for case in itertools.chain(cases(clients), v2_cases()):
             if only in str(case):
                 yield measure(make_router, case, size)
 

@@ -19,7 +19,7 @@ def is_dear(cost: Cost) -> bool:
     return cost.milliseconds > SLACK * (MILLISECONDS + cost.reading) or cost.mebibytes > most
 
 
-@pytest.mark.parametrize("part", ["/v1/rerank", "modelname=TextPayload"])
+@pytest.mark.parametrize("part", ["/v1/rerank", "modelname=TextPayload", "/v2/models"])
 def test_wrong_bodies_of_routes_and_payloads_are_cheap(part: str) -> None:
     found = [*costs(MIB, part)]
     assert found

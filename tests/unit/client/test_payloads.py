@@ -18,6 +18,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from sm.client import payloads
+from sm.client.marks import Marks
 from sm.client.payloads import (
     MAX_NPY_HEADER_BYTES,
     MIN_BASE64_BYTES,
@@ -207,7 +208,7 @@ def test_a_long_string_of_a_record_is_decoded_where_it_lies(payload: object, pla
 
 def test_each_field_gets_bytes_or_text_as_declared() -> None:
     decoded = DecodedBase64(b"\x00\x10\x83" * 10)
-    client: Any = type("Client", (), {"name": "both", "payload": BytesAndTextPayload, "batches": None})()
+    client: Any = type("Client", (), {"name": "both", "payload": BytesAndTextPayload, "_marks": Marks()})()
     for record in ({"image": decoded, "letters": decoded, "anything": decoded}, decoded):
         payload: Any = validate_payload(client, DispatchRequest("both", [record], client=client), record)
         assert payload.image is decoded.content

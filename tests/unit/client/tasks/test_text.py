@@ -175,7 +175,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         def answer(task: str, records: list[Any], **parameters: Any) -> list[Any]:
             write_text_model(tmp_path / task, "text-classification", labels[task])
             client = load_task(tmp_path / task, task=task)
-            client.batches = Batches(client) if client.takes_batches() else None
+            client._marks.batches = Batches(client) if client.takes_batches() else None
             Counted.texts.clear()
             request = DispatchRequest(task, records, True, parameters, client=client)
             invocation = Invocation(math.inf)
