@@ -259,7 +259,7 @@ def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
     page.wait(lambda: page.find("[id$=-invoke]"))
     assert page.text(".opblock-summary-path") == "/invocations"
     groups = [group.get_attribute("data-tag") for group in page.all(".opblock-tag")]
-    assert groups == ["Inference", "Models", "SageMaker", "OpenAI", "Triton", "Operations", "Pages"]
+    assert groups == ["Inference", "Models", "SageMaker", "Triton", "Operations", "Pages", "OpenAI"]
     title = page.wait(lambda: page.find(".info .title"))
     colours = []
     for screen, selector in zip(SCREENS, ("html:not(.dark-mode)", "html.dark-mode"), strict=False):

@@ -10,7 +10,7 @@ from sm.settings import HERE
 from tests.support.containers import PAGE, Container
 
 #: Megabytes of the image's Python: installed packages, and ``sm`` with its bytecode. Measured; 3 % may be added.
-PYTHON_MB = {"site-packages": 755.0, "sm": 5.79}
+PYTHON_MB = {"site-packages": 755.0, "sm": 4.55}
 #: The commands of ``docker run IMAGE …`` on ``docs/run/image.md``.
 PAGE_COMMANDS = set(re.findall(r"^\| `([\w-]+)[^|]*` \|", PAGE.partition("## Models")[0], re.M))
 
@@ -59,7 +59,7 @@ def test_the_image_has_exactly_the_commands_of_its_page(shared_container: Contai
         "[cli.load(place) for command in here.values() for place in (command.arguments, command.run)]\n"
         "print(*here)"
     )
-    assert len(PAGE_COMMANDS) == 9
+    assert len(PAGE_COMMANDS) == 8
     assert set(shared_container.python(code).split()) == PAGE_COMMANDS
 
 

@@ -69,6 +69,7 @@ def another(box: RunningBox, tmp_path: Path) -> Iterator[tuple[int, Path]]:
     with (tmp_path / "output").open("wb") as output:
         command, variables = ["sleep", "600"], {"PATH": "/bin", "SAGEMAKER_BIND_TO_PORT": str(port)}
         process = subprocess.Popen(command, env=variables, stdout=output)
+    os.utime(tmp_path / "output", (1, 1))  # the newest log is shown, and this box writes none
     (folder / "supervisor.pid").write_text(str(process.pid))
     (folder / "box.json").touch()
     yield port, folder / "box.json"
