@@ -136,7 +136,7 @@ class ClientFiles(SourceKind):
 
     def client_class(self, source: ClientSource) -> ClientClass:
         """Import the file. Each is a package of its own: two may have modules of one name."""
-        return _find_class(import_file(source))
+        return find_class(import_file(source))
 
 
 def kinds() -> Mapping[str, SourceKind]:
@@ -223,10 +223,16 @@ def unload(source: ClientSource) -> None:
         sys.modules.pop(loaded, None)
 
 
-def _find_class(module: types.ModuleType) -> ClientClass:
+def own_clients(module: types.ModuleType) -> list[ClientClass]:
+    """Return the subclasses of :class:`~sm.client.base.Client` that a module defines."""
     # Only classes are inspected: other objects may define ``__getattr__`` with side effects.
     client_classes: list[ClientClass] = [value for value in vars(module).values() if _is_client(value)]
-    own_classes = [candidate for candidate in client_classes if candidate.__module__ == module.__name__]
+    return [candidate for candidate in client_classes if candidate.__module__ == module.__name__]
+
+
+def find_class(module: types.ModuleType) -> ClientClass:
+    """Return the one client of a module. Raises :class:`StartError` if it has none, or several."""
+    own_classes = own_clients(module)
     concrete = [candidate for candidate in own_classes if not inspect.isabstract(candidate)]
     if len(concrete) == 1:
         return concrete[0]

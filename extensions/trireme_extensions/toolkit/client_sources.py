@@ -7,7 +7,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sm.plugins.sources import ClientClass, ClientSource, SourceKind, derive, import_file, name_of
+from sm.plugins.sources import (
+    ClientClass,
+    ClientSource,
+    SourceKind,
+    derive,
+    find_class,
+    import_file,
+    name_of,
+    own_clients,
+)
 from sm.repository.models import CodeFolder
 
 #: The ``modelname`` under which a script is served.
@@ -67,7 +76,9 @@ class Ported(SourceKind):
         from trireme_extensions.toolkit import ported
 
         offer_stand_in()
-        return ported.adapt(import_file(source))
+        module = import_file(source)
+        # The name of a base does not tell: a task's class, and whatever ``import … as`` calls one.
+        return find_class(module) if own_clients(module) else ported.adapt(module)
 
 
 SCRIPTS, PORTED = Scripts(), Ported()

@@ -81,6 +81,16 @@ def test_a_handle_that_does_not_answer_each_request_is_told_so(tmp_path: Path, r
         client.inference(client.payload(body=b"7", content_type="text/plain"))
 
 
+@pytest.mark.parametrize(
+    "imported",
+    ["from sm.client import Client as Base", "from sm.client.tasks import ImageClassification as Base"],
+)
+def test_a_client_is_one_whatever_its_base_is_called(tmp_path: Path, imported: str) -> None:
+    text = f"{imported}\nclass Mine(Base):\n    def inference(self, payload): return 'mine'"
+    (source,) = discover((write(tmp_path, mine=text),))
+    assert source.row.client_class(source).inference(None, None) == "mine"
+
+
 NEED_A_PORT = [
     "from ts.torch_handler.base_handler import BaseHandler\nclass Mine(BaseHandler):\n    def inference(self, x): ...",
     "class Mine:\n    def predict(self, x): ...",
