@@ -47,8 +47,8 @@ def blueprint(router: Router, forms: Forms) -> Blueprint:
         write: Callable[[TriremeError, str], Answer] = write_error if form is None else form.write_error
         return respond(error_answer(error, request.environ, write))
 
-    for path in forms.paths:
-        routes.add_url_rule(path, path.strip("/").replace("/", "-"), run, methods=["POST"])
-    for path, make in forms.lists.items():
-        routes.add_url_rule(path, path.strip("/").replace("/", "-"), partial(list_models, make))
+    for number, path in enumerate(forms.paths):
+        routes.add_url_rule(path, f"run-{number}", run, methods=["POST"])
+    for number, (path, make) in enumerate(forms.lists.items()):
+        routes.add_url_rule(path, f"list-{number}", partial(list_models, make))
     return routes

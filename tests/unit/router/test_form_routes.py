@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import orjson
 import pytest
+from flask import Flask
 from werkzeug.test import Client as Caller
 
 from sm.errors import StartError
+from sm.router import form_routes
 from sm.router.forms.form import Form, Reading
 from sm.router.forms.table import Forms
+from sm.router.invocation_routes import Router
 from sm.router.request_types import Call
 from tests.support.dear_bodies import router_of, task_clients
 
@@ -134,3 +137,17 @@ def test_a_form_cannot_have_a_path_of_the_box(path: str) -> None:
     with pytest.raises(StartError, match="Own"):
         Forms.of([Own("/predict", path)])
     assert Forms.of([Own("/predict")]).paths.keys() == {"/predict"}
+
+
+class Listed(Own):
+    lists: ClassVar[Any] = {"/a/b": lambda models: []}
+
+
+def test_paths_may_differ_in_any_character_and_a_list_may_have_the_path_of_a_form() -> None:
+    app = Flask(__name__)
+    paths = ("/a/b", "/a-b", "/v1.5/c")
+    app.register_blueprint(form_routes.blueprint(cast(Router, None), Forms.of([Listed(*paths)])))
+    rules = [
+        (str(rule), *rule.methods & {"GET", "POST"}) for rule in app.url_map.iter_rules() if rule.methods
+    ]
+    assert {*rules} >= {*((path, "POST") for path in paths), ("/a/b", "GET")}
