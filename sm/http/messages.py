@@ -42,6 +42,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Called when the body is sent, or will not be.
     on_sent: Callable[[], object] | None = None
+    #: The records of a list that have their result in it, and those that are wrong by their caller's fault.
+    right: int = 1
+    wrong: int = 0
 
     def read(self) -> bytes:
         """Return the whole body; for a stream, after it has ended."""

@@ -17,7 +17,7 @@ from sm.client.decode_budget import DECODED, Room
 from sm.client.payloads import write_npy
 from sm.client.results import OPTIONS, Encoded, Picture, TableRows, encodable
 from sm.client.results import dumps as dumps
-from sm.errors import NotAcceptable, NotRun, TriremeError
+from sm.errors import NotAcceptable, NotRun, Overloaded, TriremeError
 from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
@@ -36,6 +36,9 @@ class EncodedRecord:
 
     body: bytes
     failure: TriremeError | None = None
+    #: The records in it, of a line that has a list: see :class:`~sm.http.messages.Answer`.
+    right: int = 1
+    wrong: int = 0
 
 
 def write(request: DispatchRequest, result: object) -> Answer:
@@ -107,12 +110,11 @@ def write_list(
     """
     room = DECODED.room()
     if request.accept in (JSON_LINES, CSV):
-        has_errors = request.accept == JSON_LINES
-        body = join_records(records, invocation, room, b"\n", has_errors=has_errors, wrong_limit=wrong_limit)
-        return Answer(body, request.accept, headers=request.answer_headers, on_sent=room.close)
-    start = b'{"modelname":' + dumps(request.model) + b',"result":['
-    body = join_records(records, invocation, room, b",", start, b"]}", wrong_limit=wrong_limit)
-    return Answer(body, headers=request.answer_headers, on_sent=room.close)
+        kind, frame = request.accept, (b"\n", b"", b"", request.accept == JSON_LINES)
+    else:
+        kind, frame = JSON, (b",", b'{"modelname":' + dumps(request.model) + b',"result":[', b"]}", True)
+    body, right, wrong = join_records(records, invocation, room, *frame, wrong_limit=wrong_limit)
+    return Answer(body, kind, 200, request.answer_headers, room.close, right, wrong)
 
 
 def join_records(
@@ -124,10 +126,11 @@ def join_records(
     end: bytes = b"",
     has_errors: bool = True,
     wrong_limit: WrongLimit | None = None,
-) -> bytes:
+) -> tuple[bytes, int, int]:
     """Join the records' bytes, and note a failure that is not the caller's fault.
 
-    Raises the first failure if no record succeeded, or if the form has no errors in it.
+    Returns them, and how many records are right and wrong. Raises the first failure if no record succeeded,
+    or if the form has no errors in it.
     """
     body, first_failure, right, wrong = io.BytesIO(), None, 0, 0
     body.write(start)
@@ -137,15 +140,15 @@ def join_records(
         room.grow(body.tell() + len(record.body))
         body.write(record.body)
         if record.failure is None:
-            right += 1
-            continue
-        if not has_errors:
+            right, wrong = right + record.right, wrong + record.wrong
+        elif not has_errors:
             raise record.failure
-        first_failure = first_failure or record.failure
-        if says_failed(record.failure.status):
-            invocation.failed_status = record.failure.status
         else:
-            wrong += record.failure.records
+            first_failure = first_failure or record.failure
+            if says_failed(record.failure.status):
+                invocation.failed_status = record.failure.status
+            elif record.failure.status != Overloaded.status:  # a full box is not the caller's fault
+                wrong += record.failure.records
         if wrong_limit is not None and wrong > right + wrong_limit.most:
             if right:
                 rest = (separator + NOT_RUN) * (wrong_limit.total() - number - 1)
@@ -156,7 +159,7 @@ def join_records(
         first_failure.records = max(1, wrong)
         raise first_failure
     body.write(end)
-    return body.getvalue()
+    return body.getvalue(), right, wrong
 
 
 def encode_record(model: str, result: object) -> EncodedRecord:

@@ -261,7 +261,8 @@ def answer_lines(
     def answer(line: Message) -> EncodedRecord:
         with span("record") as record:
             try:
-                return EncodedRecord(answer_line(line).read())
+                answered = answer_line(line)
+                return EncodedRecord(answered.read(), None, answered.right, answered.wrong)
             except TriremeError as error:
                 record.fail(error)
                 return encode_failure(error)
@@ -273,9 +274,9 @@ def answer_lines(
     most = None if request.limit is None else request.limit.max_records
     limit = WrongLimit.of(most, lambda: sum(1 for _ in split(request.message.body)))
     if kind == JSON:
-        body = join_records(records, invocation, room, b",\n", b"[", b"]", wrong_limit=limit)
+        body, *_ = join_records(records, invocation, room, b",\n", b"[", b"]", wrong_limit=limit)
     else:
-        body = join_records(records, invocation, room, b"\n", has_errors=kind != CSV, wrong_limit=limit)
+        body, *_ = join_records(records, invocation, room, b"\n", has_errors=kind != CSV, wrong_limit=limit)
     if body in (b"", b"[]"):
         raise BadInput("the body has no line")
     return Answer(body, kind, on_sent=room.close)

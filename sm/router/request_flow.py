@@ -41,6 +41,7 @@ from sm.router.request_types import (
     LinesRequest,
     Message,
     ModelRequest,
+    RecordLimit,
     SessionCommand,
     TritonRequest,
 )
@@ -183,6 +184,8 @@ class RequestFlow:
             with DECODED.reserve(estimate_parsed_bytes(line)):
                 return self._run(invocation, self.classifier.parse_line(line, request, invocation))
 
+        if request.limit is not None:  # a request that runs again counts its records anew
+            request = request._replace(limit=RecordLimit(request.limit.max_records))
         answer = answer_lines(request, answer_line, self.records, invocation)
         if request.session is not None:
             answer.headers = {SESSION_ID: request.session.id}

@@ -307,16 +307,36 @@ def test_the_wrong_records_of_lines_lists_count_together(steps: Steps) -> None:
     ]
 
 
-def test_a_model_that_fails_is_no_wrong_record(steps: Steps) -> None:
+def test_the_right_records_of_lines_lists_count_too(steps: Steps) -> None:
+    """250 wrong ones more than right ones: the line behind them is run. Behind 251 it is not."""
+    take_many(steps)
+    wrong = orjson.dumps({"payload": [*[WRONG] * 100, "a"]})
+    for right, last in ((47, "B"), (46, "not_run")):
+        lines = [request_of("upper", ["a"] * right), *[wrong] * 3, b'"b"']
+        answers, _ = steps.answer(b"\n".join(lines), {"content-type": JSON_LINES})
+        assert (len(answers), answers[-1]) == (5, last), right
+
+
+def test_a_request_that_runs_again_counts_its_records_anew(steps: Steps) -> None:
+    steps.clients["upper"].stalls = 1
+    answers, headers = steps.answer(b'"a"\n' * 60, {"content-type": JSON_LINES})
+    assert headers["X-Trireme-Repeated"] == "1"
+    assert answers == ["A"] * 60
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RuntimeError(), "client_failed"), (Overloaded("full"), "overloaded")]
+)
+def test_a_model_that_fails_is_no_wrong_record(steps: Steps, error: Exception, code: str) -> None:
     """The caller has not caused it, and what is not run would look like its mistake."""
 
     def fail(payload: TextPayload) -> object:
         if payload.text == "a":
             return "A"
-        raise RuntimeError
+        raise error
 
     take_many(steps)
     steps.clients["upper"].inference = fail  # type: ignore[method-assign]
     answers, _ = steps.answer(request_of("upper", ["a", *"b" * 300]))
     codes = [each["code"] for each in cast(list[Any], answers[0])[1:]]
-    assert codes == ["client_failed"] * 300
+    assert codes == [code] * 300
