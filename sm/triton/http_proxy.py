@@ -44,7 +44,7 @@ from sm.triton.read_ahead import read_ahead
 from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import MODEL_ANSWERED, UNREACHABLE, Failed, translate_http_status
-from sm.triton.v2_body import check_tensors
+from sm.triton.v2_body import MAX_DIMENSIONS, check_tensors
 
 #: Bytes of one read.
 READ_BYTES = 2**18
@@ -87,8 +87,8 @@ TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Brackets that are counted at once.
 DEPTH_CHUNK = 2**20
-#: Tensors of a request, and dimensions of a tensor, that are inspected. No model has as many.
-MAX_SHAPES, MAX_DIMENSIONS = 10_000, 100
+#: Tensors of a request that are inspected. No model has as many.
+MAX_SHAPES = 10_000
 #: ``"shape": [...]``, whose list has numbers only: no two matches begin in the same bytes, so that the search
 #: takes linear time. JSON allows to write each letter as an escape.
 SHAPE = re.compile(

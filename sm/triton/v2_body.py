@@ -23,6 +23,8 @@ class Datatype(NamedTuple):
     most: float = math.inf
 
 
+#: Dimensions of a tensor that are inspected. No model has as many.
+MAX_DIMENSIONS = 100
 INTEGER, NUMBER = frozenset({int}), frozenset({int, float})
 #: The largest numbers of each float type (IEEE 754, and Google's bfloat16).
 FLOATS = {"FP16": 65504.0, "BF16": 3.3895313892515355e38, "FP32": 3.4028234663852886e38, "FP64": math.inf}
@@ -56,8 +58,12 @@ def check_tensors(request: Any) -> None:
 
 
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:
-    values = _flatten(tensor["data"], field)
-    name = tensor["datatype"]
+    shape, data, name = tensor.get("shape"), tensor["data"], tensor["datatype"]
+    is_shape = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    count = math.prod(shape) if isinstance(shape, list) and is_shape else None
+    if count and isinstance(data, list) and len(data) > count:  # before each of them is looked at
+        raise BadInput(f"{field}: has over {count} values for the shape {shape}"[:200], field=field)
+    values = _flatten(data, field)
     kinds = frozenset(map(type, values))
     if not kinds <= datatype.kinds:
         wrong = next(index for index, value in enumerate(values) if type(value) not in datatype.kinds)
@@ -73,11 +79,8 @@ def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> No
             index for index, value in enumerate(values) if not datatype.least <= value <= datatype.most
         )
         raise BadInput(f"{field}: value {wrong} is out of the range of {name}", field=field, index=wrong)
-    shape = tensor.get("shape")
-    if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape):
-        count = math.prod(shape)
-        if count != len(values):
-            raise BadInput(f"{field}: has {len(values)} values for the shape {shape}"[:200], field=field)
+    if count is not None and count != len(values):
+        raise BadInput(f"{field}: has {len(values)} values for the shape {shape}"[:200], field=field)
 
 
 def _flatten(data: Any, field: str) -> list[Any]:
@@ -85,8 +88,10 @@ def _flatten(data: Any, field: str) -> list[Any]:
     if not isinstance(data, list):
         raise BadInput(f"{field}: must be a list", field=field)
     values: list[Any] = data
-    while values and type(values[0]) is list:
+    for _ in range(MAX_DIMENSIONS):
+        if not values or type(values[0]) is not list:
+            return values
         if set(map(type, values)) != {list} or len(set(map(len, values))) > 1:
             raise BadInput(f"{field}: its lists differ in length or depth", field=field)
         values = list(chain.from_iterable(values))
-    return values
+    raise BadInput(f"{field}: its lists are nested more than {MAX_DIMENSIONS} deep", field=field)

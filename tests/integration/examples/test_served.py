@@ -237,8 +237,6 @@ STREAM = "generate_stream"  # which bypasses the client
         ("t5_tokens", "infer", token_request([[5, 6, 1]], [[0, 0, 0]])),
         ("t5_tokens", "infer", token_request([[5, 6, 1]], [[1, 1]])),
         ("t5_tokens", "infer", token_request([[5] * 513])),
-        pytest.param("t5_translate", STREAM, {"text": PROMPT, "max_tokens": 0}, marks=NEEDS_STRINGS),
-        pytest.param("t5_translate", STREAM, {"text": " "}, marks=NEEDS_STRINGS),
     ],
 )
 def test_the_model_itself_refuses_invalid_tensors_with_a_400(
@@ -246,3 +244,12 @@ def test_the_model_itself_refuses_invalid_tensors_with_a_400(
 ) -> None:
     response = infer(box, model, body, route)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+
+
+@NEEDS_STRINGS
+@pytest.mark.parametrize("body", [{"text": PROMPT, "max_tokens": 0}, {"text": " "}])
+def test_what_a_model_refuses_in_a_stream_is_its_failure_as_triton_loses_the_code(
+    box: RunningBox, body: dict[str, Any]
+) -> None:
+    response = infer(box, "t5_translate", body, STREAM)
+    assert (response.status_code, response.json()["code"]) == (500, "model_failed")
