@@ -44,7 +44,7 @@ from sm.triton.read_ahead import read_ahead
 from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import MODEL_ANSWERED, UNREACHABLE, Failed, translate_http_status
-from sm.triton.v2_body import MAX_DIMENSIONS, check_tensors
+from sm.triton.v2_body import MAX_DIMENSIONS, MAX_TENSORS, check_tensors
 
 #: Bytes of one read.
 READ_BYTES = 2**18
@@ -87,8 +87,6 @@ TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Brackets that are counted at once.
 DEPTH_CHUNK = 2**20
-#: Tensors of a request that are inspected. No model has as many.
-MAX_SHAPES = 10_000
 #: ``"shape": [...]``, whose list has numbers only: no two matches begin in the same bytes, so that the search
 #: takes linear time. JSON allows to write each letter as an escape.
 SHAPE = re.compile(
@@ -416,9 +414,9 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
     text = content if size is None else content[: int(size)]
     check_depth(text)
     for number, match in enumerate(SHAPE.finditer(text)):
-        if number >= MAX_SHAPES or match[1].count(b",") >= MAX_DIMENSIONS:
+        if number >= MAX_TENSORS or match[1].count(b",") >= MAX_DIMENSIONS:
             raise BadInput(
-                f"a request has at most {MAX_SHAPES} tensors of at most {MAX_DIMENSIONS} dimensions"
+                f"a request has at most {MAX_TENSORS} tensors of at most {MAX_DIMENSIONS} dimensions"
             )
         # An element takes at least a byte, in JSON and in binary.
         if has_more_elements(match[1], len(content)):

@@ -23,8 +23,8 @@ class Datatype(NamedTuple):
     most: float = math.inf
 
 
-#: Dimensions of a tensor that are inspected. No model has as many.
-MAX_DIMENSIONS = 100
+#: Tensors of a request, and dimensions of a tensor, that are inspected. No model has as many.
+MAX_TENSORS, MAX_DIMENSIONS = 10_000, 100
 INTEGER, NUMBER = frozenset({int}), frozenset({int, float})
 #: The largest numbers of each float type (IEEE 754, and Google's bfloat16).
 FLOATS = {"FP16": 65504.0, "BF16": 3.3895313892515355e38, "FP32": 3.4028234663852886e38, "FP64": math.inf}
@@ -49,7 +49,11 @@ def check_tensors(request: Any) -> None:
         BadInput: A value does not fit the datatype, or the values do not fit the shape; ``field`` says where.
     """
     inputs = request.get("inputs") if isinstance(request, dict) else None
-    for number, tensor in enumerate(inputs if isinstance(inputs, list) else ()):
+    if not isinstance(inputs, list):
+        return
+    if len(inputs) > MAX_TENSORS:
+        raise BadInput(f"inputs: a request has at most {MAX_TENSORS:,} tensors", field="inputs")
+    for number, tensor in enumerate(inputs):
         if isinstance(tensor, dict) and "data" in tensor:
             name = tensor.get("datatype")
             datatype = DATATYPES.get(name) if isinstance(name, str) else None

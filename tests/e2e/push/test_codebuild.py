@@ -144,7 +144,7 @@ def test_an_interrupted_command_leaves_the_build_and_the_next_finds_it(laptop: L
         wait_until(lambda: bool(laptop.builds.builds), 60)
         time.sleep(1)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=200)
     assert running.returncode != 0 and out == "" and "goes on" in err
     laptop.builds.may_go_on.set()
     (line,) = addresses(laptop.push())

@@ -21,13 +21,11 @@ from sm.triton.http_proxy import (
     DEPTH_CHUNK,
     MAX_DEPTH,
     MAX_DIGITS,
-    MAX_DIMENSIONS,
-    MAX_SHAPES,
     check_depth,
     check_json,
     has_more_elements,
 )
-from sm.triton.v2_body import DATATYPES
+from sm.triton.v2_body import DATATYPES, MAX_DIMENSIONS, MAX_TENSORS
 
 MAX_BODY_BYTES = 20_000
 #: Without a time, so that the bytes are always the same.
@@ -77,7 +75,7 @@ BEYOND = {
     "spaces": one_more(v2_body([7], data=[1]).replace(b": [7]", b" : [ N ]")),
     "an escaped key": one_more(v2_body([7], data=[1]).replace(b"shape", b"\\u0073h\\u0061pe").replace(b"[7]", b"[N]")),
     "one dimension": v2_body([1] * (MAX_DIMENSIONS + 1)),
-    "one tensor": b'{"inputs":[' + b",".join([b'{"shape":[1]}'] * (MAX_SHAPES + 1)) + b"]}",
+    "one tensor": b'{"inputs":[' + b",".join([b'{"shape":[1]}'] * (MAX_TENSORS + 1)) + b"]}",
     "one level": b"[" * LEVELS + b"]" * LEVELS,
     "one level of objects": b'{"a":' * LEVELS + b"1" + b"}" * LEVELS,
     "one level after an escaped quote": b'{"a": "\\"", "b": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}",
