@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ from trireme_tools.package.contents import Entry
 #: The variable by which a build is found again: what it was made of.
 IDENTITY = "IDENTITY"
 DIRTY = "-dirty"
+#: The states of a build of the same files that say that what has its tag is its own.
+OWN = ("SUCCEEDED", "IN_PROGRESS")
 #: Seconds after which the last lines of a build are in its log.
 LOG_DELAY_S = 3.0
 
@@ -69,8 +72,9 @@ def run(options: argparse.Namespace) -> int:
     identity = source.digest(packed, options.tag.encode())
     same = [build for build in project.builds() if variables_of(build).get(IDENTITY) == identity]
     running = next((build for build in same if runs(build, variables)), None)
-    if not absent:
+    if len(absent) < len(accounts):
         check_existing(names, options.tag, same)
+    if not absent:
         here.progress.say(f"{names.repository}:{options.tag} is there already")
     elif running:
         here.progress.say("a build of the same files is running: following it")
@@ -122,7 +126,7 @@ def is_pushed(account: Account, names: Names, options: argparse.Namespace) -> bo
 
 def check_existing(names: Names, tag: str, same: Sequence[Mapping[str, Any]]) -> None:
     """Raise :class:`CommandError` if the tag may name other files: changes without a commit have one tag."""
-    if DIRTY in tag and not any(build["buildStatus"] == "SUCCEEDED" for build in same):
+    if DIRTY in tag and not any(build["buildStatus"] in OWN for build in same):
         raise CommandError(
             f"{names.repository} has another build under the tag {tag} already, and tags are never moved: "
             "commit what you changed, as the tag names the commit."
@@ -165,10 +169,10 @@ def announce(
     for kind, document in missing.items():
         say(f"{kind} {document.get('name', names.role)} will be made or changed")
     price, minutes = Decimal(compute["price"]), compute["minutes"]
-    most = DOCUMENTS["project"]["timeoutInMinutes"]
+    most, beside = DOCUMENTS["project"]["timeoutInMinutes"], " and the models" if options.models else ""
     say(
-        f"{size / 1e6:.1f} MB are sent, and {compute['type']} builds {names.repository}:{options.tag} in "
-        f"{account.region}: ${price} a minute, about {minutes} minutes, about ${price * minutes:.2f}; "
+        f"{size / 1e6:.1f} MB{beside} are sent, and {compute['type']} builds "
+        f"{names.repository}:{options.tag} in {account.region}: ${price} a minute, about {minutes} minutes, about ${price * minutes:.2f}; "
         f"it is stopped after {most} minutes, ${price * most:.2f}"
     )
 
@@ -183,9 +187,17 @@ def send(account: Account, names: Names, models: Path | None, packed: bytes, ide
         account.create("s3", "put_object", f"send {place['Key']}", **place, Body=packed)
     if models is None:
         return ""
-    # Links are followed, as the hash in the tag follows them.
-    entries = [Entry(path.relative_to(models).as_posix(), path) for path in sorted(models.rglob("*"))]
-    return str(FileUploader(account, models, entries).send(bucket, f"{names.prefix}models/").url)
+    return str(FileUploader(account, models, read_entries(models)).send(bucket, f"{names.prefix}models/").url)
+
+
+def read_entries(models: Path) -> list[Entry]:
+    """Return all below a folder. Links are followed, as the hash in the tag follows them."""
+    paths = [
+        Path(above, name)
+        for above, folders, files in os.walk(models, followlinks=True)
+        for name in (*folders, *files)
+    ]
+    return [Entry(path.relative_to(models).as_posix(), path) for path in sorted(paths)]
 
 
 def source_key(names: Names, identity: str) -> str:
