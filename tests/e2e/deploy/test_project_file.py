@@ -131,9 +131,18 @@ def test_a_value_that_the_option_does_not_take_is_named(cloud: FakeAccount, text
     assert done.code == 1 and f"{FILE}: {text.split()[0]}" in done.err
 
 
-def test_no_secret_is_saved(cloud: FakeAccount) -> None:
-    done = cloud.deploy("--save", "--env", "HF_TOKEN=hf_x")
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--env", "HF_TOKEN=hf_x"),
+        ("--set", "PrimaryContainer.Environment.HF_TOKEN=hf_x"),
+        ("--set", 'PrimaryContainer.Environment={"HF_TOKEN": "hf_x"}'),
+    ],
+)
+def test_no_secret_is_saved_and_nothing_is_sent_before(cloud: FakeAccount, option: tuple[str, str]) -> None:
+    done = cloud.deploy("--save", *option)
     assert done.code == 1 and "HF_TOKEN" in done.err and not FILE.exists()
+    assert cloud.proxy.changes == [] and not cloud.list_resources()["archives"]
 
 
 def test_without_file_and_name_the_error_says_both_ways(cloud: FakeAccount) -> None:

@@ -89,10 +89,12 @@ def test_a_serverless_endpoint_has_no_instances_to_count(cloud: FakeAccount) -> 
     cloud.deployed("--serverless", "2048:5")
 
 
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ThrottlingException"])
 @pytest.mark.parametrize("operation", ["ListServiceQuotas", "ListEndpoints"])
-def test_without_the_right_to_see_quotas_one_line_says_so(cloud: FakeAccount, operation: str) -> None:
-    denial = json_error(400, "AccessDeniedException", f"User may not perform: {operation}")
-    cloud.proxy.fixed_responses[operation] = denial
+def test_without_the_right_to_see_quotas_or_an_answer_one_line_says_so(
+    cloud: FakeAccount, operation: str, code: str
+) -> None:
+    cloud.proxy.fixed_responses[operation] = json_error(400, code, f"User may not perform: {operation}")
     done = cloud.deployed()
     assert len([line for line in done.err.splitlines() if line.startswith("not checked")]) == 1
     assert done.equal == {"ship"}

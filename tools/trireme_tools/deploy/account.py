@@ -58,13 +58,16 @@ class Account:
         return self._clients[service]
 
     @contextmanager
-    def optional(self) -> Iterator[None]:
-        """Say what the credentials may not do, and go on: it is not needed."""
+    def optional(self, also_unavailable: bool = False) -> Iterator[None]:
+        """Say what the credentials may not do, and go on: it is not needed.
+
+        ``also_unavailable``: go on without an answer too, of a service that nothing else here asks.
+        """
         try:
             yield
-        except aws.ServiceUnavailable:
-            raise
         except CommandError as error:
+            if isinstance(error, aws.ServiceUnavailable) and not also_unavailable:
+                raise
             self.progress.say(f"not checked: {error}")
 
     def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:

@@ -109,6 +109,8 @@ def _check(options: argparse.Namespace) -> None:
     """Check which options go together."""
     if options.save and (options.rollback or _changes_shadow(options)):
         raise CommandError("--save is for a deployment: it goes without --rollback and the shadow's options.")
+    if options.save:
+        project_file.describe(options, deploy_arguments.project_options())
     if _changes_shadow(options):
         if options.image or options.model_data or options.rollback:
             raise CommandError(

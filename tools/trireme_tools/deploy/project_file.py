@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +82,19 @@ def complete(options: argparse.Namespace, described: argparse.ArgumentParser, na
 
 def save(options: argparse.Namespace, described: argparse.ArgumentParser) -> None:
     """Write the file, with the options that are not the defaults."""
+    write_atomically(FILE, _to_toml(describe(options, described)))
+    sys.stderr.write(f"{FILE} is written: 'sm deploy', 'sm status' and so on need no NAME here\n")
+
+
+def describe(options: argparse.Namespace, described: argparse.ArgumentParser) -> dict[str, Value]:
+    """Return what the file would have. Raises :class:`CommandError` for a secret."""
     document: dict[str, Value] = {ENDPOINT: options.name}
     for key, action in _actions(described).items():
         value = getattr(options, action.dest)
         if value != action.default:
             document[key] = _to_value(value)
     _check_secrets(document)
-    write_atomically(FILE, _to_toml(document))
-    sys.stderr.write(f"{FILE} is written: 'sm deploy', 'sm status' and so on need no NAME here\n")
+    return document
 
 
 def _actions(described: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -142,13 +147,25 @@ def _to_value(value: Any) -> Value:
 
 
 def _check_secrets(document: Mapping[str, Any]) -> None:
-    env = document.get("env", {})
-    names = [str(each).partition("=")[0] for each in env] if isinstance(env, list | dict) else []
+    names = [name for key in ("env", "set") for name in _variables(key, document.get(key, {}))]
     if secret := next((name for name in names if SECRET.fullmatch(name)), None):
         raise CommandError(
             f"{FILE} is no place for a secret such as {secret}: give it as --env {secret}=… with each "
             "'sm deploy', and leave it out of the file and of the run with --save."
         )
+
+
+def _variables(key: str, rows: object) -> Iterator[str]:
+    """Yield the names of the variables in ``env``, and of those that ``set`` gives to a container."""
+    if isinstance(rows, dict):
+        rows = [f"{name}={_text(content)}" for name, content in rows.items()]
+    for row in rows if isinstance(rows, list) else ():
+        path, _, value = str(row).partition("=")
+        if key == "env":
+            yield path
+        elif "Environment" in path:
+            yield path.rpartition(".")[2]
+            yield from re.findall(r'"([^"]+)"\s*:', value)
 
 
 def _to_toml(document: Mapping[str, Value]) -> str:

@@ -28,7 +28,8 @@ def check(
 ) -> None:
     """Raise :class:`CommandError` if a quota of the account is below what the endpoint ``name`` needs.
 
-    Without the permission to see it, say so and go on.
+    Without the permission to see it, or an answer, say so and go on: a private network may reach SageMaker
+    and not Service Quotas, and an account with many endpoints be told to slow down.
 
     Args:
         configuration: CreateEndpointConfig's arguments, or as it is described.
@@ -54,7 +55,7 @@ def check(
 def _read(account: Account, name: str, instance_type: str) -> tuple[dict[str, Any] | None, int, int]:
     """Return the quota, None if it cannot be seen, and what runs of ``name`` and of all others."""
     quota, running = None, Instances()
-    with account.optional():
+    with account.optional(also_unavailable=True):
         doing, wanted = "look at the quotas of SageMaker", NAME.format(instance_type)
         rows = itertools.chain.from_iterable(
             account.paginate(SERVICE, operation, "Quotas", doing, ServiceCode=SAGEMAKER)
