@@ -72,7 +72,7 @@ class Quantized(Part):
     tool: str
     #: What was measured: ``accuracy``, or how often the answers are those of fp32.
     measure: str
-    #: The folder with the inputs; how many calibrated, how many the control compared, how many neither saw.
+    #: The folder with the inputs; how many calibrated, how many the control judged, how many others count.
     data: str = ""
     calibrated: int
     controlled: int

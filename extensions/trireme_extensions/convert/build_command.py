@@ -30,6 +30,8 @@ def wanted(engine: str, precision: str, tolerance: float, calibration: Path | No
         raise CommandError(f"--precision {precision} is not for --target cpu: use auto, fp32, bf16 or int8.")
     if precision == "int8" and calibration is None:
         raise CommandError("--precision int8 needs --calibration FOLDER, with typical inputs.")
+    if precision == "int8" and engine == "onnxruntime":
+        raise CommandError("--precision int8 on cpu is OpenVINO's: leave out --engine onnxruntime.")
     if not 0 < tolerance < 1:
         raise CommandError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
     return Wanted("auto" if engine == FASTEST else engine, precision, tolerance)

@@ -163,15 +163,34 @@ def read_inputs(folder: Path, named: Sequence[tuple[str, Feed]], golden: Golden)
     """Return a team's inputs with the answers of fp32 and, where the folder has them, the right labels.
 
     Raises:
-        CommandError: The labels cannot be read, or an input has none.
+        CommandError: The labels cannot be read, an input has none, or they do not fit the answers.
     """
     labels = read_labels(folder)
+    if labels:
+        _check_labels(folder / LABELS, [name for name, _ in named], labels, golden)
     if labels and (missing := sorted({name for name, _ in named} - labels.keys())):
         raise CommandError(f"{folder / LABELS} has no label for {', '.join(missing[:3])}.")
     return [
         Input(feed, answer, name, labels.get(name))
         for (name, feed), answer in zip(named, golden.answers, strict=True)
     ]
+
+
+def _check_labels(path: Path, names: Sequence[str], labels: Mapping[str, int], golden: Golden) -> None:
+    """Raise :class:`CommandError` unless each file has one record, and its label a place in the scores."""
+    output = next((name for name, kind in golden.kinds.items() if kind == "labels"), None)
+    if output is None:
+        raise CommandError(
+            f"{path} has labels, and the model's answers are not scores of labels: without the file int8 is "
+            "compared with fp32."
+        )
+    for name, answer in zip(names, golden.answers, strict=True):
+        if names.count(name) > 1 or len(answer[output]) != 1:
+            raise CommandError(f"{path}: {name} has several records, and one label: give each a file.")
+        if labels.get(name, 0) >= (count := answer[output].shape[-1]):
+            raise CommandError(
+                f"{path}: {name} has the label {labels[name]}; {output} has {count}, from 0 on."
+            )
 
 
 def with_low_threshold(feed: Feed) -> Feed:
@@ -289,12 +308,13 @@ def quantize(
     compiled = core.compile_model(model, "CPU")
     answers = [answer_of(compiled, each.feed) for each in inputs]
     unseen = [(inputs[place], answers[place]) for place in held_out]
+    unseen = [(each, answer) for each, answer in unseen if measure.judge(each, answer)]
     quantized = Quantized(
         tool=f"NNCF {nncf.__version__}",
         measure=measure.name,
         calibrated=len(calibrated),
         controlled=len(judged),
-        held_out=len(held_out),
+        held_out=len(unseen),
         before=before,
         after=after,
         held_out_before=measure.of((each, each.answer) for each, _ in unseen) if unseen else None,

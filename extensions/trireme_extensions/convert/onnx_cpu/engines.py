@@ -51,6 +51,8 @@ TRIAL_CPU_S, TRIAL_TIMEOUT_S = 120, 240.0
 TRIAL_BYTES, FILE_SHARE = 2**32, 4
 #: Overlap (intersection over union) of equal boxes, for a tolerance of 1 %.
 BOX_TOLERANCES = 5
+#: Boxes that overlap less are never equal, however large the tolerance.
+LEAST_OVERLAP = 0.5
 #: Best labels and words that must be the same, in the same order: what clients answer by default.
 BEST = {"labels": 3, "words": 5}
 #: The input of a graph that suppresses boxes with the score below which there are none.
@@ -240,7 +242,7 @@ def _compare_boxes(name: str, expected: Any, actual: Any, tolerance: float, leas
         lonely: list[Any] = []
         for row in left:
             overlaps = [overlap(row, found) if row[5] == found[5] else -1.0 for found in right]
-            if max(overlaps, default=-1.0) < 1 - BOX_TOLERANCES * tolerance:
+            if max(overlaps, default=-1.0) < max(LEAST_OVERLAP, 1 - BOX_TOLERANCES * tolerance):
                 lonely.append(row)
                 continue
             found = right.pop(int(np.argmax(overlaps)))

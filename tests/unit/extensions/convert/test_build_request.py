@@ -44,6 +44,8 @@ def test_the_command_line_wins_over_a_models_own_options() -> None:
 def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: float, named: str) -> None:
     with pytest.raises(CommandError, match=named):
         wanted("auto", precision, tolerance)
+    with pytest.raises(CommandError, match="--engine onnxruntime"):
+        wanted("onnxruntime", "int8", 0.01, Path("inputs"))
 
 
 def build_request_with(**fields: Any) -> BuildRequest:

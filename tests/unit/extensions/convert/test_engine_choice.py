@@ -155,6 +155,14 @@ def test_an_answer_is_compared_as_its_kind_asks(
         assert known.compare(0, outputs, 0.01) == pytest.approx(difference, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    "answer", [ROWS * 0, changed(ROWS, (0, 0, 5), 3), ROWS + np.array([60, 60, 0, 0, 0, 0], np.float32)]
+)
+def test_no_tolerance_takes_boxes_of_another_class_or_place(answer: Any) -> None:
+    with pytest.raises(Mismatch, match="other boxes"):
+        BOXES.compare(0, {"y": answer}, 0.5)
+
+
 def test_the_file_keeps_everything(tmp_path: Path) -> None:
     known = golden("y", numbers(1, 2), "labels")
     known.write(tmp_path / GOLDEN)

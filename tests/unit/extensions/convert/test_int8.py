@@ -11,6 +11,7 @@ import pytest
 from sm.errors import CommandError
 from trireme_extensions.convert import build_request, int8
 from trireme_extensions.convert.int8 import Input, Measure
+from trireme_extensions.convert.onnx_cpu.engines import Golden
 
 BOX = [0, 0, 100, 100, 0.9, 1]
 NEAR = [0, 0, 100, 95, 0.4, 1]
@@ -77,6 +78,28 @@ def test_a_line_of_labels_that_cannot_be_read_is_named(tmp_path: Path, text: str
     (tmp_path / int8.LABELS).write_text(text)
     with pytest.raises(CommandError, match="line 1"):
         int8.read_labels(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kinds", "line", "said"),
+    [
+        ([boxes(BOX)], {"y": "boxes"}, "a.npy,0", "not scores of labels"),
+        ([scores(0.5, 0.5)], {}, "a.npy,0", "not scores of labels"),
+        ([scores(0.5, 0.5)], {"y": "labels"}, "a.npy,2", "has 2, from 0 on"),
+        ([{"y": np.zeros((3, 2), np.float32)}], {"y": "labels"}, "a.npy,1", "several records"),
+        ([scores(0.5, 0.5)] * 2, {"y": "labels"}, "a.npy,1", "several records"),
+        ([scores(0.5, 0.5)], {"y": "labels"}, "b.npy,1", "no label for a.npy"),
+    ],
+)
+def test_labels_that_do_not_fit_the_answers_are_refused(
+    tmp_path: Path, answers: list[Any], kinds: dict[str, str], line: str, said: str
+) -> None:
+    for name in ("a.npy", "b.npy"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / int8.LABELS).write_text(f"{line}\n")
+    named: list[tuple[str, Any]] = [("a.npy", {}) for _ in answers]
+    with pytest.raises(CommandError, match=said):
+        int8.read_inputs(tmp_path, named, Golden([{}] * len(answers), answers, kinds))
 
 
 def test_every_third_input_is_held_out_if_there_are_enough() -> None:
