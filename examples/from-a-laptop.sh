@@ -32,8 +32,20 @@ export AWS_DEFAULT_OUTPUT=json
 folder=$(mktemp -d)
 trap 'rm -rf "$folder" trireme.toml' EXIT
 resources >"$folder/before"
+for name in "$NAME" "$IMAGE_NAME" "$ROLE"; do
+    ! grep -qxF -- "$name" "$folder/before" ||
+        { echo "the account has '$name' already, and this script removes what it names: choose another NAME"; exit 1; } >&2
+done
+left() {
+    rm -rf "$folder" trireme.toml
+    echo "not all is removed: see 'sm delete $NAME', 'sm delete $IMAGE_NAME --build', the role $ROLE and the repository" \
+        "$IMAGE_NAME in ${region:-its Region}" >&2
+}
+trap left EXIT
 account=$(aws sts get-caller-identity --query Account --output text)
-region=$(aws configure get region || echo "${AWS_REGION:?}")
+# The variables come before the profile's Region, as for aws itself.
+region=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
+: "${region:?no Region is set: aws configure set region eu-west-1}"
 bucket=sagemaker-$region-$account
 
 step build the image in the account
@@ -72,4 +84,5 @@ done
 grep -qx "$bucket" "$folder/before" || aws s3 rb "s3://$bucket"
 resources >"$folder/after"
 diff "$folder/before" "$folder/after" || { echo "this is left, or gone"; exit 1; } >&2
+trap 'rm -rf "$folder" trireme.toml' EXIT
 echo "nothing is left"
