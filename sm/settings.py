@@ -353,7 +353,7 @@ class Settings:
     )
     #: Arguments that are appended to Triton's command line.
     triton_arguments: tuple[str, ...] = setting("SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, ())
-    #: MiB of memory for Triton's cache of answers, for models whose config.pbtxt has response_cache; 0: no
+    #: MiB of memory for Triton's cache of answers, for ensembles whose config.pbtxt has response_cache; 0: no
     #: cache. See docs/run/response-cache.md.
     response_cache_mb: int = setting("TRIREME_RESPONSE_CACHE_MB", number(0, 10**6), 0)
     #: The tritonserver binary. If not set: the one of the image or of the wheel.

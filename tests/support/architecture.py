@@ -12,7 +12,7 @@ PAGE = HERE / "docs" / "inside" / "architecture.md"
 #: Which package uses which, and for what; the picture of the page. Others that only help are left out.
 RELATIONS = (
     ("cli", "server", "serve"),
-    ("cli", "commands", "sm test, inspect, top"),
+    ("cli", "commands", "sm test, inspect"),
     ("server", "router", "runs in each worker"),
     ("server", "control", "runs in one process"),
     ("server", "triton", "starts, watches"),
