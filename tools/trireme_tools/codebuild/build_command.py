@@ -172,7 +172,8 @@ def announce(
     most, beside = DOCUMENTS["project"]["timeoutInMinutes"], " and the models" if options.models else ""
     say(
         f"{size / 1e6:.1f} MB{beside} are sent, and {compute['type']} builds "
-        f"{names.repository}:{options.tag} in {account.region}: ${price} a minute, about {minutes} minutes, about ${price * minutes:.2f}; "
+        f"{names.repository}:{options.tag} in {account.region}: "
+        f"${price} a minute, about {minutes} minutes, about ${price * minutes:.2f}; "
         f"it is stopped after {most} minutes, ${price * most:.2f}"
     )
 
@@ -307,9 +308,9 @@ def follow(account: Account, project: Project, build_id: str) -> None:
             f"'sm delete {project.names.repository} --build' stops it and removes what it needs"
         )
         raise
+    time.sleep(LOG_DELAY_S)
+    waiter.show_new_lines()
     if build is None or build["buildStatus"] != "SUCCEEDED":
-        time.sleep(LOG_DELAY_S)
-        waiter.show_new_lines()
         raise CommandError(failure(build or {}, build_id, waiter.last))
 
 
