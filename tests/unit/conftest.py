@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +50,16 @@ def fail_on_processes_and_connections(forbidden_events: list[str]) -> Iterator[N
     )
 
 
+def join(thread: threading.Thread) -> None:
+    """Wait for the end of a thread, also of one that is about to start, which is listed and cannot be joined."""
+    until = time.monotonic() + THREAD_TIMEOUT_S
+    while time.monotonic() < until:
+        with contextlib.suppress(RuntimeError):
+            thread.join(THREAD_TIMEOUT_S)
+            return
+        time.sleep(0.01)
+
+
 @pytest.fixture(autouse=True)
 def end_threads() -> Iterator[None]:
     """End the test's polls, as a process does. Otherwise a thread may fail in another test, and fail that."""
@@ -56,5 +68,5 @@ def end_threads() -> Iterator[None]:
     stop_all(THREAD_TIMEOUT_S)
     left = [thread for thread in threading.enumerate() if thread.daemon and thread not in before]
     for thread in left:
-        thread.join(THREAD_TIMEOUT_S)
+        join(thread)
     assert not [thread for thread in left if thread.is_alive()]

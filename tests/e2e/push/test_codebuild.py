@@ -132,7 +132,9 @@ def test_models_are_baked_in_as_a_local_build_would(laptop: Laptop, registry: st
 
 def test_an_interrupted_command_leaves_the_build_and_the_next_finds_it(laptop: Laptop) -> None:
     laptop.builds.may_go_on.clear()
-    command = [str(laptop.clone.folder / "build_and_push.sh"), "--codebuild", "--yes"]
+    # A shell that started these tests in its background has them ignore Ctrl-C.
+    script = [str(laptop.clone.folder / "build_and_push.sh"), "--codebuild", "--yes"]
+    command = ["env", "--default-signal=INT", *script]
     with subprocess.Popen(
         command,
         env=laptop.clone.env,
