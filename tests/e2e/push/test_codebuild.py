@@ -134,7 +134,7 @@ def test_an_interrupted_command_leaves_the_build_and_the_next_finds_it(laptop: L
     laptop.builds.may_go_on.clear()
     # A shell that started these tests in its background has them ignore Ctrl-C.
     script = [str(laptop.clone.folder / "build_and_push.sh"), "--codebuild", "--yes"]
-    command = ["env", "--default-signal=INT", *script]
+    command = ["/usr/bin/env", "--default-signal=INT", *script]
     with subprocess.Popen(
         command,
         env=laptop.clone.env,
