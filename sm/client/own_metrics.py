@@ -11,8 +11,8 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import product
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
@@ -21,7 +21,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from sm.errors import ClientFailed, StartError
 from sm.metrics import BUCKETS, CLIENT_PREFIX, MODELS, OTHERS
-from sm.metrics.files import CLIENT_BYTES
+from sm.metrics.files import CLIENT_BYTES, ENTRY_BYTES, entries
 
 log = logging.getLogger(__name__)
 #: The value of a gauge over several workers: their sum, lowest, highest or last one.
@@ -34,8 +34,8 @@ NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 LABEL = re.compile(r"(?!__|(?i:le|quantile|model|endpoint|level|message)$)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 #: Text that UTF-8 can encode: a lone surrogate would spoil the whole of ``/metrics``.
 TEXT, VALUE = re.compile(r"[^\ud800-\udfff]*"), re.compile(r"[^\ud800-\udfff]{1,64}")
-#: Bytes of a number beside what names it: its length, value and time, and the bound of a bucket.
-ENTRY_BYTES = 36 + len(json.dumps({"le": str(-sys.float_info.max)}))
+#: Bytes of a number beside the name of its series; a bucket's name has its bound.
+NUMBER_BYTES = ENTRY_BYTES + len(json.dumps({"le": str(-sys.float_info.max)}))
 #: The names of a metric's labels, each with the values that are counted by name.
 Labels = Mapping[str, Iterable[object]]
 NO_LABELS: Labels = {}
@@ -48,6 +48,7 @@ class Named(Protocol):
 
 
 M = TypeVar("M", bound=MetricWrapperBase)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Labelled:
@@ -73,22 +74,31 @@ class Labelled:
         return self._metric.labels(**{**dict.fromkeys(given, OTHERS), **known, "model": self._model})
 
 
-class Uncounted(nullcontext[None]):
+class Uncounted:
     """Takes the calls of a metric that has no room."""
 
-    def _ignore(self, *_: object, **__: object) -> Self:
+    def __getattr__(self, _: str) -> Callable[..., Self]:
+        return lambda *_, **__: self
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function, which stays as it is."""
+        return function
+
+    def __enter__(self) -> Self:
         return self
 
-    __getattr__ = __call__ = _ignore
+    def __exit__(self, *_: object) -> None: ...
 
 
 #: The metrics of this worker by name without prefix, and what clients mean by each. They stay until it ends:
 #: a client that is loaded again counts on in the same series, and one that is gone leaves its counts, as sums
 #: over workers must not fall.
 _METRICS: dict[str, tuple[str, Any]] = {}
+#: A file, and a metric's name, description and labels in it.
+Series = tuple[str, str, str, frozenset[tuple[str, str]]]
 #: The series that have room in this worker's files, and the bytes that are left for more.
-_SERIES: set[tuple[str, ...]] = set()
-_ROOM = {**CLIENT_BYTES}
+_SERIES: set[Series] = set()
+_ROOM: dict[str, int] = {}
 _LOCK = threading.Lock()
 
 
@@ -195,15 +205,15 @@ class Metrics:
                 f"{MAX_NUMBERS:,} are possible: declare fewer values of labels, or fewer buckets."
             )
         model = MODELS.of(self._client.name)
-        values = [(model, *rest) for rest in product(*((*each, OTHERS) for each in declared.values()))]
+        rows = product((model,), *((*values, OTHERS) for values in declared.values()))
+        series = [dict(zip(("model", *declared), row, strict=True)) for row in rows]
         with _LOCK:
             metric = find_metric(kind, file, name, documentation, (*declared,), detail)
-            names = name, documentation, *declared, "model", 2 * CLIENT_PREFIX, "_bucket"
-            if not has_room(file, numbers, [(name, *rest) for rest in values], names):
+            if not has_room(file, metric, numbers, series):
                 log.warning("the metric %r of %r is not on /metrics: it has no room", name, self._client.name)
                 return cast(M, Uncounted())
-        for series in values:
-            metric.labels(*series)
+        for labels_of_series in series:
+            metric.labels(**labels_of_series)
         return cast(M, Labelled(metric, model, declared)) if declared else metric.labels(model)
 
 
@@ -230,10 +240,23 @@ def find_metric(
     return cast(M, found)
 
 
-def has_room(file: str, numbers: int, series: Sequence[tuple[str, ...]], names: Sequence[str]) -> bool:
+def has_room(file: str, metric: MetricWrapperBase, numbers: int, series: Sequence[dict[str, str]]) -> bool:
     """Take the space of new series from what this worker's file has left. Returns False for too little."""
-    new = [each for each in series if each not in _SERIES]
-    size = numbers * sum(len(json.dumps([*each, *names])) + ENTRY_BYTES for each in new)
+    if file not in _ROOM:
+        _ROOM[file] = CLIENT_BYTES[file]
+        for entry in entries(file):  # of the workers that had the file before
+            if entry.metric.startswith(CLIENT_PREFIX):
+                _ROOM[file] -= entry.size
+                labels = entry.labels.items() - {("le", entry.labels.get("le", ""))}
+                _SERIES.add((file, entry.metric, entry.documentation, frozenset(labels)))
+    (shown,) = metric.describe()
+    new, size = set(), 0
+    for row in series:
+        each = (file, shown.name, shown.documentation, frozenset(row.items()))
+        if each not in _SERIES:
+            new.add(each)
+            text = json.dumps([shown.name, f"{shown.name}_bucket", row, shown.documentation])
+            size += numbers * (len(text) + NUMBER_BYTES)
     if size > _ROOM[file]:
         return False
     _ROOM[file] -= size

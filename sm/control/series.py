@@ -136,15 +136,20 @@ def read_families(folder: Path) -> Iterable[Metric]:
     """Read the series of all workers, summed, from their files in ``folder``.
 
     A file is empty until its process has given it a size, and the collector would fail at it. One that
-    another process takes over meanwhile could be missing or twice; then all are read again.
+    another process takes over meanwhile could be missing, twice or half written; then all are read again.
     """
     families: Iterable[Metric] = ()
-    for _ in range(MAX_READS):
-        with contextlib.suppress(FileNotFoundError):
+    for left in reversed(range(MAX_READS)):
+        try:
             files = _files(folder)
             families = multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
             if files == _files(folder):
                 break
+        except FileNotFoundError:
+            pass
+        except (ValueError, RuntimeError, struct.error):
+            if not left:
+                raise
     return families
 
 

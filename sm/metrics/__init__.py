@@ -6,14 +6,15 @@ Without it (in a test or a tool) the series exist only in the process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from sm.errors import as_trireme_error
 from sm.invocation import current, span
-from sm.metrics.files import open_files
+from sm.metrics.files import entries, open_files, take_over
 
 open_files()  # the library looks at its variable when it is imported
 from prometheus_client import Counter, Gauge, Histogram  # noqa: E402
@@ -149,6 +150,18 @@ MODELS = Labels(64)
 TOTAL, QUEUE = "total", "queue"
 #: The stages; a client may add a few of its own.
 STAGES = Labels(16, (TOTAL, QUEUE, "decode", "preprocess", "infer", "postprocess"))
+
+
+def count_on(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Count on in the files of a process that has ended, with the models and stages that it had by name.
+
+    Raises :class:`OSError`: there is no memory for it.
+    """
+    take_over(folder, sizes)
+    for labels in [entry.labels for kind in ("counter", "histogram") for entry in entries(kind)]:
+        for label, values in (("model", MODELS), ("stage", STAGES)):
+            if labels.get(label, OTHERS) != OTHERS:
+                values.of(labels[label])
 
 
 @lru_cache(maxsize=1024)

@@ -2,20 +2,24 @@
 
 The library maps files that grow with holes. A count that falls into a hole for which there is no room kills
 the process (SIGBUS). So the workers' space is reserved at the start, and a process that begins takes over the
-files of one that has ended, with its counts.
+files of one that has ended, with its counts. Without room it counts in memory of its own, and it serves.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
-from collections.abc import Generator, Mapping
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
+NO_ROOM = "/metrics is without the counts of process %d: no room (%s)"
 #: The library's variable: the folder of the files.
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 #: Bytes of a worker's files by kind of series: for 64 models, and for what the clients count.
@@ -29,8 +33,10 @@ WORKER_BYTES = {
 }
 #: The part of it that the clients may take.
 CLIENT_BYTES = {**WORKER_BYTES, "counter": 2**18, "histogram": 3 * 2**19, "gauge_livesum": 2**16}
+#: Bytes of a number beside its name, at most: the name's length and padding, value and time.
+ENTRY_BYTES = 28
 #: Bytes of another process's files. It has no histograms.
-PROCESS_BYTES = {"counter": 2**17, "gauge_livesum": 2**16}
+PROCESS_BYTES = {"counter": 2**18, "gauge_livesum": 2**16}
 
 
 def reserve(folder: Path, workers: int) -> None:
@@ -48,33 +54,78 @@ def open_files() -> None:
     """Give this process its files before it has series; if there is no room, it counts in its own memory."""
     if folder := os.environ.get(VARIABLE):
         try:
-            take_over(Path(folder), PROCESS_BYTES)
+            _take_over(Path(folder), PROCESS_BYTES)
         except OSError as error:
-            log.warning("/metrics is without the counts of process %d (%s)", os.getpid(), error)
+            log.warning(NO_ROOM, os.getpid(), error)
             del os.environ[VARIABLE]
 
 
 def take_over(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Give this process the files of one that has ended, else new ones. Raises :class:`OSError`."""
+    """Give this process, whose series are known, the files of one that has ended, else new ones.
+
+    Without room it counts in its own memory. Raises :class:`OSError`: there is no memory either.
+    """
+    os.environ[VARIABLE] = str(folder)
+    try:
+        _take_over(folder, sizes)
+    except OSError as error:
+        log.warning(NO_ROOM, os.getpid(), error)
+        os.environ[VARIABLE] = own = tempfile.mkdtemp(dir=folder)
+        for kind, size in sizes.items():
+            memory = os.memfd_create(kind)
+            os.posix_fallocate(memory, 0, size)
+            Path(own, f"{kind}_{os.getpid()}.db").symlink_to(f"/proc/self/fd/{memory}")
+
+
+def _take_over(folder: Path, sizes: Mapping[str, int]) -> None:
     forget_gauges(folder)
     with _locked(folder):
-        free = (process for process in _counters(folder, sizes) if not _lives(process))
-        ended = next(free, None)
+        own = str(os.getpid())
+        ended = next((process for process in _counters(folder, sizes) if not _lives(process)), "")
+        if (folder / f"counter_{own}.db").exists():
+            ended = own  # a process that had the same number
         for kind, size in sizes.items():
-            path, old = folder / f"{kind}_{os.getpid()}.db", folder / f"{kind}_{ended}.db"
+            path, old = folder / f"{kind}_{own}.db", folder / f"{kind}_{ended}.db"
             if old.exists():
                 old.rename(path)
-            else:
-                _allocate(path, size)
+            _allocate(path, size)
+            if kind.startswith("gauge"):
+                _forget(path)
+
+
+class Entry(NamedTuple):
+    """A number in a file: its metric, that one's description, its labels, and the bytes that it takes."""
+
+    metric: str
+    documentation: str
+    labels: dict[str, str]
+    size: int
+
+
+def entries(kind: str) -> Iterator[Entry]:
+    """Yield the numbers that this process has in its file, also those that it took over."""
+    from prometheus_client.mmap_dict import MmapedDict  # it looks at the variable when it is imported
+
+    path = Path(os.environ.get(VARIABLE, ""), f"{kind}_{os.getpid()}.db")
+    if VARIABLE in os.environ and path.exists():
+        for key, *_ in MmapedDict.read_all_values_from_file(path):  # type: ignore[no-untyped-call]
+            metric, _, labels, documentation = json.loads(key)
+            yield Entry(metric, documentation, labels, len(key.encode()) + ENTRY_BYTES)
 
 
 def forget_gauges(folder: Path) -> None:
-    """Forget the gauges of ended processes. Their files keep their space: for the library zeros are new."""
+    """Forget the gauges of ended processes. Their files keep their space."""
     with _locked(folder):
         for file in folder.glob("gauge_live*.db"):
             if not _lives(file.stem.split("_")[2]):
-                with file.open("r+b") as opened:
-                    opened.write(bytes(file.stat().st_size))
+                _forget(file)
+
+
+def _forget(file: Path) -> None:
+    # For the library a file that begins with a zero is new. Nothing else is written: a scrape that has read
+    # the old number of used bytes still finds these bytes.
+    with file.open("r+b") as opened:
+        opened.write(bytes(4))
 
 
 @contextmanager
@@ -88,9 +139,13 @@ def _locked(folder: Path) -> Generator[None]:
 
 
 def _counters(folder: Path, sizes: Mapping[str, int]) -> list[str]:
-    """Return the processes whose files have these sizes."""
-    files = sorted(folder.glob("counter_*.db"))
-    return [file.stem.partition("_")[2] for file in files if file.stat().st_size == sizes["counter"]]
+    """Return the processes with such files: workers', perhaps outgrown, or smaller ones."""
+    least = WORKER_BYTES["counter"]
+    return [
+        file.stem.partition("_")[2]
+        for file in sorted(folder.glob("counter_*.db"))
+        if (file.stat().st_size >= least) == (sizes["counter"] >= least)
+    ]
 
 
 def _lives(process: str) -> bool:
@@ -99,10 +154,10 @@ def _lives(process: str) -> bool:
 
 def _allocate(path: Path, size: int) -> None:
     # Readers fail on an empty file, so it gets its name when it has its size.
-    staged = path.with_suffix(".new")
+    staged = path if path.exists() else path.with_suffix(".new")
     try:
-        with staged.open("wb") as file:
+        with staged.open("ab") as file:
             os.posix_fallocate(file.fileno(), 0, size)
         staged.replace(path)
     finally:
-        staged.unlink(missing_ok=True)
+        path.with_suffix(".new").unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sm import hardware
 from sm.invocation import Invocation, Ticket
-from sm.metrics import HANGS
+from sm.metrics import HANGS, MODELS
 from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.python_models import PythonModels, triton_pid
 from sm.polling import WATCH_S, Poll
@@ -170,7 +170,7 @@ class HangWatch:
     def _end(self, doubt: Doubt, suspect: tuple[str, int], reason: str) -> bool:
         model, number = suspect
         if self._report(model, number, f"the model {model!r} {reason}"):
-            HANGS.labels(model).inc()
+            HANGS.labels(MODELS.of(model)).inc()
             log.error(
                 "the model hung on this request", extra={"model": model, "request_id": doubt.request_id}
             )

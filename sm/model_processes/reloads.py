@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sm.errors import BadInput, TriremeError
-from sm.metrics import HANGS, RELOADS, REPEATS
+from sm.metrics import HANGS, MODELS, RELOADS, REPEATS
 from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.reports import Load, ask_for_search
 from sm.polling import SLOW_WATCH_S, Poll, poll_until
@@ -117,7 +117,7 @@ class Reloads:
         """Start a thread that calls :meth:`poll` when ``wake`` can be read, and now and then."""
         for model in self._names():
             for events in (RELOADS, HANGS, REPEATS):
-                events.labels(model)  # a series that is 0 before the first one
+                events.labels(MODELS.of(model))  # a series that is 0 before the first one
         Poll("reloads", SLOW_WATCH_S, self.poll, first_s=0.0, wake=wake).start()
 
     def poll(self) -> None:
@@ -160,6 +160,6 @@ class Reloads:
             self._failures.pop(model, None)
             # A process of the new load may have died already.
             if self._shared.admit(model, out_since):
-                RELOADS.labels(model).inc()
+                RELOADS.labels(MODELS.of(model)).inc()
                 seconds = round(self._clock() - started, 2)
                 log.info("loaded again", extra={"model": model, "seconds": seconds})

@@ -176,7 +176,7 @@ def validate_payload(
         raise _to_wrong_payload(error, path, client.payload) from None
     payload.attach_request(request)
     if client._marks.batches is not None:
-        payload.__dict__["_length"] = client.prepare(payload)
+        payload.__dict__["_length"] = int(client.prepare(payload))
     return payload
 
 

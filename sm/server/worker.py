@@ -28,7 +28,7 @@ from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
-from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve, take_over
+from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import RepositoryLoader
@@ -177,8 +177,7 @@ class DataPlane(Plane):
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
         worker.send_timeout_s = STREAM_BACKLOG.seconds = self.settings.stream_stall
-        with contextlib.suppress(OSError):  # it serves all the same
-            take_over(self.box.metrics_folder, WORKER_BYTES)
+        metrics.count_on(self.box.metrics_folder, WORKER_BYTES)
         with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
             claim_unready_file(self.box, worker.pid)
 
@@ -320,8 +319,7 @@ class ControlPlane(Plane):
 
     def on_fork(self, _server: object, worker: Any) -> None:
         worker.idle_threads = QUICK_THREADS
-        with contextlib.suppress(OSError):  # it answers all the same
-            take_over(self.box.metrics_folder, PROCESS_BYTES)
+        metrics.count_on(self.box.metrics_folder, PROCESS_BYTES)
 
     def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = start_embedded_metrics(self.settings, self.box)

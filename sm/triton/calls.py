@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
 from sm.invocation import Invocation, Ticket, WaitingTime, wait
-from sm.metrics import REPEATS
+from sm.metrics import MODELS, REPEATS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STOPPED, TRITON_ITSELF, now, slot
 from sm.model_processes.python_models import PythonModels
@@ -157,7 +157,7 @@ class Calls:
                     continue  # perhaps alone
                 if isinstance(failures.last, Interrupted):
                     invocation.repeats += 1
-                    REPEATS.labels(model).inc()
+                    REPEATS.labels(MODELS.of(model)).inc()
                 try:
                     return send(ticket)
                 except NotReady as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sm.metrics.files import CLIENT_BYTES, WORKER_BYTES, reserve
+from sm.metrics.files import CLIENT_BYTES, PROCESS_BYTES, WORKER_BYTES, reserve
 from tests.support.disks import MOUNT_SMALL_DISK
 
 
@@ -64,7 +64,7 @@ from sm import metrics
 from prometheus_client import Counter, generate_latest
 from sm.client.own_metrics import Metrics, setting_up
 from sm.control.series import read_families
-from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve, take_over
+from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve, take_over
 
 MODES = "livesum", "livemin", "livemax", "livemostrecent"
 folder = Path(FOLDER)
@@ -121,6 +121,8 @@ for number in range(200):
     metrics.duration(model, "queue", 499)
     metrics.duration(model, "decode", 422)
     metrics.duration(model, "infer", 503)
+    metrics.served(model)
+    metrics.REPEATS.labels(metrics.MODELS.of(model))
 """
 
 
@@ -134,6 +136,96 @@ def test_the_series_of_200_models_fit_the_reserved_space_beside_those_of_the_cli
     }
     for kind in ("counter", "histogram", "gauge_livesum"):
         assert 0 < used[kind] <= WORKER_BYTES[kind] - CLIENT_BYTES[kind], kind
+
+
+SERIES_OF_THE_CONTROL_PLANE = """
+if os.fork():
+    os._exit(os.wait()[1])
+take_over(folder, PROCESS_BYTES)
+for number in range(200):
+    model = metrics.MODELS.of(f"{number:064}")
+    for events in (metrics.RELOADS, metrics.HANGS, metrics.REPEATS, metrics.EVICTIONS, metrics.FETCHED_BYTES):
+        events.labels(model).inc()
+    for part in ("fetch", "load", "wait"):
+        metrics.LOAD_SECONDS.labels(model, part).inc()
+    for outcome in ("loaded", "failed"):
+        metrics.LOADS.labels(model, outcome).inc()
+show()
+print("# SIZE", (folder / f"counter_{os.getpid()}.db").stat().st_size)
+"""
+
+
+def test_the_series_of_200_models_that_the_control_plane_loads_fit_its_file(tmp_path: Path) -> None:
+    series = run_python(tmp_path, SERIES_OF_THE_CONTROL_PLANE)
+    assert series["model_evictions_total,others"] == 200 - 64
+    assert {path.stat().st_size for path in tmp_path.glob("counter_*")} == {PROCESS_BYTES["counter"]}
+
+
+GENERATIONS = """
+for generation in range(8):
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    metrics.count_on(folder, WORKER_BYTES)
+    for number in range(64):
+        model = f"{generation}-{number:062}"
+        for status in (200, 400, 404, 413, 415, 422, 429, 499, 500, 503, 504):
+            metrics.invocations(model, status).inc()
+            metrics.duration(model, "total", status).observe(1)
+        for stage in range(20):
+            metrics.duration(model, f"{generation}-{stage}", 200).observe(1)
+    own = make(
+        same=lambda made: made.counter("same", "x", {"number": range(400)}),
+        other=lambda made: made.counter(f"other_{generation}", "x", {"number": range(400)}),
+    )
+    for number in range(400):
+        own["same"].labels(number).inc()
+        own["other"].labels(number).inc()
+    os._exit(0)
+show()
+"""
+
+
+def test_workers_with_other_models_each_time_never_outgrow_the_files_that_they_take_over(
+    tmp_path: Path,
+) -> None:
+    """The first 64 models and the first metrics that have room count by name, whoever counted them."""
+    series = run_python(tmp_path, GENERATIONS)
+    sizes = {
+        (path.name.split("_")[0], path.stat().st_size) for path in tmp_path.glob("[ch]*.db")
+    }  # and those of the process that starts them
+    kept = {(kind, WORKER_BYTES[kind]) for kind in ("counter", "histogram")}
+    assert sizes == {*kept, ("counter", PROCESS_BYTES["counter"])}
+    assert sum(value for name, value in series.items() if name.startswith("invocations_total")) == 8 * 64 * 11
+    assert series["invocations_total,others,200"] == 7 * 64
+    assert series["client_same_total,others,7"] == 8
+
+
+OWN_NUMBER = """
+reserve(folder, 2)
+for number in range(3):
+    if os.fork():
+        os.wait()
+        continue
+    if number:  # the number of the process that ended is used again
+        for file in folder.glob("*.db"):
+            kind, _, process = file.stem.rpartition("_")
+            if kind == "counter" and "new" not in process and file.stat().st_size == WORKER_BYTES["counter"]:
+                for kind in WORKER_BYTES:
+                    (folder / f"{kind}_{process}.db").rename(folder / f"{kind}_{os.getpid()}.db")
+                break
+    metrics.count_on(folder, (WORKER_BYTES, PROCESS_BYTES, WORKER_BYTES)[number])
+    metrics.invocations("m", 200).inc()
+    metrics.IN_FLIGHT.inc()
+    if number == 2:
+        show()
+    os._exit(0)
+"""
+
+
+def test_a_process_with_the_number_of_one_that_ended_counts_on_in_its_files(tmp_path: Path) -> None:
+    series = run_python(tmp_path, OWN_NUMBER)
+    assert (series["invocations_total,m,200"], series["in_flight"]) == (3, 1)
 
 
 OWN_IN_THREE_PROCESSES = """
@@ -228,3 +320,30 @@ def test_a_process_that_starts_in_full_memory_counts_for_itself(tmp_path: Path) 
     fill = f"sh -c 'cat /dev/zero > {tmp_path}/fill 2>&-; exec \"$@\"' sh"
     series = run_python(tmp_path, "metrics.invocations('m', 200).inc()\nshow()", [*disk, *shlex.split(fill)])
     assert series == {}
+
+
+IN_MEMORY_THAT_WAS_NEVER_RESERVED = """
+reserve(folder, 1)
+with suppress(OSError), open(folder / "fill", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(4096))
+if os.fork() == 0:
+    metrics.count_on(folder, WORKER_BYTES)
+    for number in range(200):
+        metrics.invocations(f"m-{number}", 200).inc()
+        metrics.duration(f"m-{number}", "total", 200).observe(1)
+    own = make(own=lambda made: made.counter("own", "x"))["own"]
+    own.inc()
+    assert own._value.get() == 1
+    os._exit(0)
+assert os.wait()[1] == 0
+show()
+"""
+
+
+OF_THE_WORKER = {"invocations_total,m-0,200", "client_own_total,m"}
+
+
+def test_a_worker_without_reserved_space_counts_in_its_own_memory(tmp_path: Path) -> None:
+    disk = shlex.split(MOUNT_SMALL_DISK.format(size=2, folder=tmp_path))
+    assert run_python(tmp_path, IN_MEMORY_THAT_WAS_NEVER_RESERVED, disk).keys() & OF_THE_WORKER == set()

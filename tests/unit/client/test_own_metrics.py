@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
+from sm.client import own_metrics
 from sm.client.base import Client
 from sm.client.own_metrics import MAX_NUMBERS, Metrics, setting_up
 from sm.errors import ClientFailed, StartError
@@ -42,8 +43,9 @@ def made(make: Callable[[Metrics], Any], name: str = "counting") -> Any:
 
 
 @pytest.fixture
-def name() -> str:
-    """A name that no other test takes: metrics stay until the process ends."""
+def name(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name that no other test takes, as metrics stay until the process ends; and the room for new ones."""
+    monkeypatch.setattr(own_metrics, "_ROOM", {})
     return f"m_{uuid.uuid4().hex}"
 
 
@@ -92,8 +94,11 @@ def test_what_has_no_room_is_not_counted_and_its_client_serves(name: str) -> Non
     """The text of each series has the description, so 900 of these need more than a worker has."""
     metrics = made(lambda m: m.counter(name, "x" * 1000, {"number": range(900)}))
     assert metrics.labels(number=7).inc() is not None
-    with metrics.labels(number=7).count_exceptions():
-        pass
+    with metrics.labels(number=7).count_exceptions(), metrics.time() as timer:
+        timer.labels("later")
+
+    for decorate in (metrics.labels(number=7).count_exceptions(ValueError), metrics.time()):
+        assert decorate(abs)(-4) == 4
     again = made(lambda m: m.counter(name, "x", {"number": range(90)})).labels(number=7)
     again.inc()
     assert value(again) == 1

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, mmap_dict
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from sm.control.box_series import BoxSeries
+from sm.control.series import read_families
+from sm.metrics.files import forget_gauges
 from sm.run_state import Box
 
 
@@ -48,6 +50,27 @@ def test_processes_and_workers_share_their_series(box: Box) -> None:
     # Only running processes have a size.
     assert (sample("trireme_process_resident_bytes", "data") or 0) > 2**20
     assert sample("trireme_process_resident_bytes", "nginx") is None
+
+
+def test_a_scrape_reads_the_gauges_of_a_process_that_is_forgotten_meanwhile(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are forgotten when the library has read the first page of their file."""
+    file: Any = MmapedDict(str(box.metrics_folder / "gauge_livesum_99999999.db"))  # type: ignore[no-untyped-call]
+    for number in range(99):
+        file.write_value(mmap_key("gauge", "gauge", ["number"], [str(number)], "Help."), 1, 0.0)
+    file.close()
+    unpack = mmap_dict._unpack_integer
+
+    def forget(data: bytes, position: int) -> Any:
+        monkeypatch.setattr(mmap_dict, "_unpack_integer", unpack)
+        forget_gauges(box.metrics_folder)
+        return unpack(data, position)
+
+    monkeypatch.setattr(mmap_dict, "_unpack_integer", forget)
+    (gauge,) = read_families(box.metrics_folder)
+    assert sum(sample.value for sample in gauge.samples) == 99
+    assert not list(read_families(box.metrics_folder))
 
 
 @pytest.mark.parametrize("state", ["", "{half of", "{}"], ids=["empty", "cut off", "no processes"])

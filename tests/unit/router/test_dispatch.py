@@ -64,6 +64,13 @@ class BatchEchoClient(EchoClient):
         return [self.inference(payload) for payload in payloads]
 
 
+class UnpreparedClient(BatchEchoClient):
+    """Returns no length."""
+
+    def prepare(self, payload: EchoPayload) -> int:
+        return {"none": None, "nan": math.nan}.get(payload.text, 7.5)  # type: ignore[return-value]
+
+
 class Numbers(Payload):
     numbers: list[int]
 
@@ -82,6 +89,7 @@ def simple(payload: type[Payload], answer: Callable[[Any], object]) -> type[Clie
 KINDS: dict[str, type[Client]] = {
     "echo": EchoClient,
     "batch": BatchEchoClient,
+    "unprepared": UnpreparedClient,
     "plain": simple(Numbers, lambda payload: sum(payload.numbers)),
     "look": simple(ImagePayload, lambda payload: payload.pixels.shape),
     "tensor": simple(TensorPayload, lambda payload: payload.array.sum()),
@@ -190,6 +198,16 @@ def test_a_client_with_batches_gets_the_good_records_of_a_list_together(threads:
     with running(Invocation(at=0.0)):
         late = run(threads, "batch", *(["a"] * 70))
     assert [type(result) for result in late] == [DeadlinePassed] * 70
+
+
+@pytest.mark.parametrize("text", ["none", "nan"])
+def test_a_record_without_a_length_fails_alone(threads: OrderedMap, text: str) -> None:
+    with running(Invocation(at=10**12)):
+        for texts in ((text,), (text, text), ("a", text)):
+            failed = [result for result in run(threads, "unprepared", *texts) if result != "a"]
+            assert [type(result) for result in failed] == [ClientFailed] * texts.count(text)
+        assert run(threads, "unprepared", "a") == ["a"]
+        assert run(threads, "unprepared", "b", "c") == ["b", "c"]
 
 
 @pytest.mark.parametrize("text", ["exit", "interrupt", "cancel"])
