@@ -10,7 +10,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from sm.control.openapi import METHODS, document
+from sm.http.openapi import METHODS, document
 from sm.router.forms.table import Forms
 
 PAGE = "docs/clients/http-api"

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 from flask import Blueprint, Response, request
 
-from sm.control.openapi import MAX_SAMPLE_BYTES, document
+from sm.http.openapi import MAX_SAMPLE_BYTES, document
 from sm.control.routes import limit_bodies
 from sm.errors import BadInput, NotFound, NotReady
 from sm.http.messages import Answer, SocketConnection

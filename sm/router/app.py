@@ -12,7 +12,7 @@ from pathlib import Path
 from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
 from sm.control import model_routes, pages, routes
-from sm.control.openapi import document
+from sm.http.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.models.found_clients import RepositoryLoader
 from sm.models.table import Models

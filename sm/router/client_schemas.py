@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
-from sm.control.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
+from sm.http.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
 from sm.errors import TriremeError, WrongPayload
 from sm.router.dispatch import validate_payload
 from sm.router.request_types import DispatchRequest
@@ -24,7 +24,7 @@ MAX_EXAMPLE_BYTES = 2000
 
 
 def describe_client(client: Client) -> Mapping[str, Any]:
-    """Return what :func:`~sm.control.openapi.document` needs of a client."""
+    """Return what :func:`~sm.http.openapi.document` needs of a client."""
     name, sample = client.name, client.folder / "sample"
     payload, parts = _schema(client.payload, name)
     result, result_parts = _result(type(client), name)

@@ -26,7 +26,7 @@ from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.control import app as control
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
-from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
+from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
 from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from sm import entry_points
-from sm.control.paths import PATHS
+from sm.http.control_paths import PATHS
 from sm.errors import StartError
 from sm.http.media_types import ROUTES, RouteTypes
 from sm.models.table import Models

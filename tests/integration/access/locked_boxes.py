@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from werkzeug import Response
 
-from sm.control.paths import PATHS
+from sm.http.control_paths import PATHS
 from sm.server.access import keys
 from tests.support import pages
 from tests.support.box_fixture import Boxes

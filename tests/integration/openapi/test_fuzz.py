@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.control.openapi import document
+from sm.http.openapi import document
 from sm.http.messages import BINARY, JSON_LINES
 from sm.router.forms.table import Forms
 from tests.support.box_fixture import Boxes

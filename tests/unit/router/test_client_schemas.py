@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 
 from sm.client import Client, Parameters, TextPayload
 from sm.client.results import Boxes
-from sm.control.openapi import MAX_SAMPLE_BYTES, document
+from sm.http.openapi import MAX_SAMPLE_BYTES, document
 from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client
 
 

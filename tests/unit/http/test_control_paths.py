@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from sm.control import model_routes, pages, routes
-from sm.control.paths import PATHS, nginx_values
+from sm.http.control_paths import PATHS, nginx_values
 from sm.run_state import Box
 
 PATTERNS = nginx_values()
