@@ -29,7 +29,7 @@ from bench.contestant import FORMS, MODELS
 from bench.contestants.trireme import ask
 from bench.driver import Request
 from sm.run_state import Box
-from sm.server import worker
+from sm.server.worker import DataPlane
 from sm.settings import HERE, Settings
 
 #: Requests before the count, which fill caches, and counted requests, of which the lowest count is used.
@@ -41,7 +41,7 @@ OWN_FOLDERS = (f"{HERE / 'sm'}/", f"{HERE / 'clients'}/")
 
 
 def main() -> None:
-    plane = worker.PLANES["data"](Settings.read(os.environ), Box.load(Path(os.environ["TRIREME_RUN_DIR"])))
+    plane = DataPlane(Settings.read(os.environ), Box.load(Path(os.environ["TRIREME_RUN_DIR"])))
     application, counts_by_request = plane.load(), {}
     for name, request in requests():
         call = Call(application, request)

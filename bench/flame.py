@@ -55,7 +55,7 @@ def worker(root: int) -> int:
     """Return the data plane's gunicorn worker with the lowest process id."""
     for pid in sorted(tree.pids(root)):
         words = (tree.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-        if words[-2:-1] == [b"data"] and b"sm.server.worker" in words:
+        if b"sm.server.worker" in words:
             workers = sorted(tree.descendants(pid))
             if workers:
                 return workers[0]

@@ -86,7 +86,7 @@ PARTS = {
     "nginx": "nginx",
     "triton": "tritonserver",
     "model": STUB_PROGRAM,
-    "workers": "sm.server.worker data",
+    "workers": "sm.server.worker",
 }
 
 

@@ -12,9 +12,9 @@ from flask import Flask, g, request
 
 from sm.control import canary, model_routes, pages, routes
 from sm.control.history import Recorder
-from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
+from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
 from sm.http.responses import handle_errors
 from sm.model_processes.generations import SharedGeneration
 from sm.model_processes.reloads import NeedsNewTriton, PublishedProcesses, Reloads

@@ -16,10 +16,10 @@ from pathlib import Path
 import orjson
 from flask import Blueprint, Response, request
 
-from sm.http.openapi import MAX_SAMPLE_BYTES, document
 from sm.control.routes import limit_bodies
 from sm.errors import BadInput, NotFound, NotReady
 from sm.http.messages import Answer, SocketConnection
+from sm.http.openapi import MAX_SAMPLE_BYTES, document
 from sm.http.responses import respond
 from sm.run_state import Box
 

@@ -7,9 +7,9 @@ from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from sm.control.box_series import router_metrics
-from sm.http.control_paths import MAX_BODIES, MAX_BODY_BYTES
 from sm.control.state import check_ready, triton_metrics
 from sm.errors import NotReady, TooLarge
+from sm.http.control_paths import MAX_BODIES, MAX_BODY_BYTES
 from sm.http.messages import Answer
 from sm.http.responses import respond
 from sm.polling import at_most_every

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
-from sm.control import model_routes, pages, routes
 from sm.http.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.models.found_clients import RepositoryLoader
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 def create(
     settings: Settings, box: Box, models: Models, calls: Calls, capture: Capture | None = None
 ) -> Router:
-    """Create the router for ``models``; without nginx it has the control routes too."""
+    """Create the router for ``models``."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_S, record_overdue).start()
     readiness = Readiness(models.all_clients, unready_file(box, os.getpid()))
@@ -70,12 +69,6 @@ def create(
     )
     app.register_blueprint(v2_routes.blueprint(app))
     app.register_blueprint(form_routes.blueprint(app, Forms.load()))
-    if not box.fronted:
-        app.register_blueprint(routes.blueprint(box))
-        app.register_blueprint(routes.execution_parameters(settings))
-        app.register_blueprint(model_routes.listing(box))
-        app.register_blueprint(pages.blueprint(box))
-        app.register_blueprint(pages.data_blueprint(pages.control_plane_reader(box)))
     return app
 
 

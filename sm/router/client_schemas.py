@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
-from sm.http.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
 from sm.errors import TriremeError, WrongPayload
+from sm.http.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
 from sm.router.dispatch import validate_payload
 from sm.router.request_types import DispatchRequest
 

@@ -24,8 +24,8 @@ from wsproto.events import Message as MessagePart
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
-from sm.http.control_paths import MAX_NEEDLESS_BODY_BYTES
 from sm.errors import BadInput, CallerGone, Forbidden, Overloaded, TriremeError
+from sm.http.control_paths import MAX_NEEDLESS_BODY_BYTES
 from sm.http.messages import JSON, Answer, write_error
 from sm.polling import WATCH_S
 from sm.router.answers import dumps

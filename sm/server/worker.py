@@ -1,34 +1,23 @@
-"""gunicorn, once per plane: ``python -m sm.server.worker data`` and ``… control``."""
+"""The data plane, gunicorn with the router and the clients: ``python -m sm.server.worker``."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import cv2
-from flask import Flask
-from gunicorn.app.base import BaseApplication
-from gunicorn.arbiter import Arbiter
-from gunicorn.errors import HaltServer
-from gunicorn.glogging import Logger
 
 from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
-from sm.control import app as control
-from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
-from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.errors import StartError
-from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve
+from sm.http.control_paths import POLLED
+from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.archive_clients import ArchiveLoader
 from sm.models.found_clients import RepositoryLoader
@@ -42,14 +31,14 @@ from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from sm.plugins.sources import discover_in_models
 from sm.plugins.stuck_code import MakingLimit
-from sm.polling import WATCH_S, Poll, stop_all
+from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
-from sm.run_state import Box, claim_unready_file, unready_file, write_atomically
-from sm.server import logs
+from sm.router.invocation_routes import Router
+from sm.run_state import claim_unready_file, unready_file
+from sm.server.plane import Plane, serve, trim, watch_memory, write_start_error
 from sm.server.thread_worker import HEARTBEAT_INTERVAL_S
-from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import STREAM_BACKLOG
@@ -66,72 +55,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 #: Seconds in which a client must be made while the box serves, at least.
 MIN_MAKING_S = 30.0
-#: Seconds that a worker which ends waits for what its threads are doing: the control plane has 2 s in all.
-STOP_TIMEOUT_S = 0.5
-
-
 #: Seconds between two looks at whether Triton serves.
 TRITON_POLL_S = 0.02
-
-
-class PlainLogger(Logger):  # type: ignore[misc]
-    """Sends gunicorn's log lines through the router's handler."""
-
-    def setup(self, _cfg: Any) -> None:
-        self.error_log.propagate = True
-        self.error_log.handlers = []
-        self.error_log.setLevel(logging.getLogger().level)
-
-    def access(self, *_: object) -> None:
-        """Do nothing: the router logs its own line."""
-
-
-class Master(Arbiter):  # type: ignore[misc]
-    """gunicorn's master, of a socket that is the supervisor's."""
-
-    def start(self) -> None:
-        super().start()
-        # The supervisor keeps the socket open for the next master: gunicorn must not remove its path.
-        self.systemd = True
-
-
-class Plane(BaseApplication):  # type: ignore[misc]
-    """The common part of both planes: socket, threads, logs, and no access log of gunicorn's."""
-
-    def __init__(self, settings: Settings, box: Box) -> None:
-        self.settings, self.box = settings, box
-        super().__init__()
-
-    def options(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def prepare(self) -> None:
-        """Prepare before the first worker. Raises :class:`StartError`."""
-
-    def run(self) -> None:
-        Master(self).run()
-
-    def load_config(self) -> None:
-        shared = {
-            "worker_class": "sm.server.thread_worker.Worker"
-            if self.box.fronted
-            else "sm.server.thread_worker.DirectWorker",
-            "keepalive": 0 if self.box.fronted else 5,
-            "worker_tmp_dir": str(self.box.run),
-            "control_socket_disable": True,
-            "logger_class": PlainLogger,
-            "graceful_timeout": max(1, round(self.settings.drain)),
-            "timeout": 60,
-            "loglevel": self.settings.level,
-            "worker_exit": self.on_worker_exit,
-        }
-        for name, value in {**shared, **self.options()}.items():
-            if name in self.cfg.settings:
-                self.cfg.set(name, value)
-
-    def on_worker_exit(self, _server: object, _worker: object) -> None:
-        """End the threads that use the box's folder, which the supervisor then removes."""
-        stop_all(STOP_TIMEOUT_S)
 
 
 class DataPlane(Plane):
@@ -227,13 +152,17 @@ class DataPlane(Plane):
         try:
             models, found = self.models(transport)
             self._capture = open_capture(self.settings, models, self.box.multi_model)
-            flask = app.create(self.settings, self.box, models, calls, self._capture)
+            router = app.create(self.settings, self.box, models, calls, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
         if found is not None:
             found.on_change = describe = partial(app.describe, models, found, self.box)
             describe()
-        return self.traced(flask)
+        self.complete(router)
+        return self.traced(router)
+
+    def complete(self, router: Router) -> None:
+        """Add the routes that nginx does not send to another process: none."""
 
     def traced(self, application: WSGIApplication) -> WSGIApplication:
         """Return the application with traces, if the ``OTEL_*`` variables turn them on."""
@@ -301,82 +230,6 @@ class DataPlane(Plane):
         )
 
 
-class ControlPlane(Plane):
-    """One process with a few threads, and without clients."""
-
-    _embedded_metrics: EmbeddedMetrics | None = None
-    _tracer: Tracer | None = None
-
-    def options(self) -> dict[str, Any]:
-        return {
-            "bind": f"unix:{self.box.control_socket}",
-            "workers": 1,
-            "threads": MAX_SLOW_REQUESTS + MAX_SCRAPES + QUICK_THREADS,
-            "proc_name": "trireme-control",
-            "post_fork": self.on_fork,
-            "post_worker_init": self.on_worker_init,
-        }
-
-    def on_fork(self, _server: object, worker: Any) -> None:
-        worker.idle_threads = QUICK_THREADS
-        metrics.count_on(self.box.metrics_folder, PROCESS_BYTES)
-
-    def on_worker_init(self, _worker: object) -> None:
-        self._embedded_metrics = start_embedded_metrics(self.settings, self.box)
-        watch_memory(self.release_memory, min_work_s=MIN_CONTROL_WORK_CPU_S)
-
-    def on_worker_exit(self, server: object, worker: object) -> None:
-        """Write the metrics of the last requests, and send the last traces."""
-        super().on_worker_exit(server, worker)
-        if self._embedded_metrics:
-            self._embedded_metrics.write_changes()
-        if self._tracer is not None:
-            self._tracer.close()
-
-    def release_memory(self) -> None:
-        """Release memory that an idle control plane does not need."""
-        gc.collect()
-        trim()
-
-    def load(self) -> Flask:
-        if not (self.box.catalog and are_traces_on(os.environ)):
-            return control.create(self.settings, self.box)
-        # Imported only here, as they bring OpenTelemetry.
-        from sm.tracing.exporter import open_tracer
-        from sm.tracing.requests import continued
-
-        self._tracer = tracer = open_tracer(f"{self.box.id}-control")
-        listen = partial(continued, tracer) if tracer else lambda _: None
-        return control.create(self.settings, self.box, listen)
-
-
-PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
-
-
-def write_start_error(box: Box, error: StartError) -> NoReturn:
-    """Write the reason and exit; the supervisor logs it once for all workers."""
-    write_atomically(box.start_error_file, str(error))
-    sys.exit(Arbiter.WORKER_BOOT_ERROR)
-
-
-def main() -> None:
-    """Serve the plane named on the command line."""
-    settings = Settings.read(os.environ)
-    logs.configure(settings.level)
-    box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
-    plane = PLANES[sys.argv[1]](settings, box)
-    try:
-        plane.prepare()
-        # The workers share what is imported here until they write to it, as a garbage collection does.
-        gc.freeze()
-        plane.run()
-    except StartError as error:
-        write_start_error(box, error)
-    except HaltServer as halt:
-        # gunicorn fails if a second worker cannot boot while it stops because of the first.
-        sys.exit(halt.exit_status)
-
-
 def keep_heartbeat(
     notify: Callable[[], object], seconds: float, interval_s: float = HEARTBEAT_INTERVAL_S
 ) -> Callable[[], None]:
@@ -394,47 +247,5 @@ def keep_heartbeat(
     return poll.stop
 
 
-IDLE_TRIM_INTERVAL_S = 5.0
-#: A process that uses less than this share of one processor is idle.
-IDLE_CPU_SHARE = 0.02
-#: Processor seconds since the last trim, below which there is nothing to return: one large body takes more.
-#: The control plane works a little all the time, for the dashboard.
-MIN_WORK_CPU_S, MIN_CONTROL_WORK_CPU_S = 0.01, 0.2
-
-
-def trim() -> None:
-    """Return freed memory to the kernel, if the C library (glibc) can."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if malloc_trim:
-        malloc_trim(0)
-
-
-def watch_memory(
-    release: Callable[[], object] = trim,
-    interval_s: float = IDLE_TRIM_INTERVAL_S,
-    cpu_time: Callable[[], float] = time.process_time,
-    min_work_s: float = MIN_WORK_CPU_S,
-) -> Callable[[], None]:
-    """Call ``release`` whenever this process is idle after work. The returned function stops that.
-
-    ``cpu_time`` returns the processor time of this process in seconds, ``min_work_s`` of them are work.
-    """
-    last_cpu_time = cpu_time()
-    trimmed_at = last_cpu_time - min_work_s
-
-    def trim_if_idle() -> None:
-        nonlocal last_cpu_time, trimmed_at
-        now = cpu_time()
-        is_due = now - last_cpu_time < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= min_work_s
-        if is_due:
-            release()
-        last_cpu_time = cpu_time()
-        trimmed_at = last_cpu_time if is_due else trimmed_at
-
-    poll = Poll("memory-trim", interval_s, trim_if_idle)
-    poll.start()
-    return poll.stop
-
-
 if __name__ == "__main__":
-    main()
+    serve(DataPlane)

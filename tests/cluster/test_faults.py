@@ -16,9 +16,9 @@ from tests.cluster.kubernetes import CALLERS, Deployment, cluster_tool, wait_slo
     [
         ("Triton", "tritonserver", "oldest"),
         ("a model's process", "triton_python_backend_stub", "oldest"),
-        ("a worker of the router", "sm.server.worker data", "youngest"),
-        ("the router's master", "sm.server.worker data", "oldest"),
-        ("the control plane", "sm.server.worker control", "oldest"),
+        ("a worker of the router", "sm.server.worker", "youngest"),
+        ("the router's master", "sm.server.worker", "oldest"),
+        ("the control plane", "sm.server.control_plane", "oldest"),
     ],
 )
 def test_a_killed_process_is_not_noticed(

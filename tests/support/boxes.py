@@ -155,7 +155,7 @@ class RunningBox:
         killed master live on for a moment with its command line.
         """
         found = children(self.child("data")["pid"])
-        return [pid for pid in found if "sm.server.worker data" in command_line(pid)]
+        return [pid for pid in found if "sm.server.worker" in command_line(pid)]
 
     def wait_for_workers(self, count: int) -> list[int]:
         """Wait until the data plane has ``count`` workers, and return them."""

@@ -13,7 +13,7 @@ class PeakMemory:
     """Measures how much any worker's memory has grown at its peak since this object was created."""
 
     def __init__(self, box: RunningBox) -> None:
-        self._before = {pid: _begin(pid) for pid in box.pids("sm.server.worker data")}
+        self._before = {pid: _begin(pid) for pid in box.pids("sm.server.worker")}
 
     @property
     def bytes(self) -> int:

@@ -28,10 +28,10 @@ CEILINGS = {
     "core, sm/: lines of code": Ceiling(24_000, 21_400),
     "extensions/: lines of code": Ceiling(8_950, 6_900),
     "tools/: lines of code": Ceiling(12_000, 9_000),
-    "a worker imports: files": Ceiling(133, 115),
-    "a worker imports: lines of code": Ceiling(18_600, 16_500),
-    "the control plane imports: files": Ceiling(62, 66),
-    "the control plane imports: lines of code": Ceiling(8_900, 10_000),
+    "a worker imports: files": Ceiling(121, 115),
+    "a worker imports: lines of code": Ceiling(16_800, 16_500),
+    "the control plane imports: files": Ceiling(66, 66),
+    "the control plane imports: lines of code": Ceiling(9_800, 10_000),
 }
 
 
@@ -69,7 +69,7 @@ def file_of(module: str) -> Path:
 
 def measured() -> dict[str, int]:
     """Return the size of each part that has a ceiling."""
-    worker, control = imported("sm.server.worker"), imported("sm.control.app")
+    worker, control = imported("sm.server.worker"), imported("sm.server.control_plane")
     sizes = [count([folder])[1] for folder in ("sm", "extensions", "tools")]
     return dict(zip(CEILINGS, (*sizes, *worker, *control), strict=True))
 

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from sm import entry_points
-from sm.http.control_paths import PATHS
 from sm.errors import StartError
+from sm.http.control_paths import PATHS
 from sm.http.media_types import ROUTES, RouteTypes
 from sm.models.table import Models
 from sm.router.forms.dispatch import DISPATCH

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sm.http.control_paths import MAX_BODY_BYTES, MAX_NEEDLESS_BODY_BYTES, nginx_values
 from sm.errors import StartError
 from sm.hardware import cores, memory_limit
+from sm.http.control_paths import MAX_BODY_BYTES, MAX_NEEDLESS_BODY_BYTES, nginx_values
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.repository import models
 from sm.run_state import Box

@@ -286,7 +286,7 @@ def landlock() -> Callable[[], None]:
 #: glibc returns freed memory to the kernel above these sizes, and every picture becomes freed memory: with
 #: the defaults a worker spends up to half of its time on page faults. The first can be at most 32 MiB. One
 #: arena serves all threads: the interpreter's lock separates them anyway, and glibc does not trim other
-#: arenas (see sm.server.worker).
+#: arenas (see sm.server.plane).
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
@@ -337,17 +337,18 @@ class Commands:
         if name == DATA:
             return self._data()
         if name == KEYS:
-            return self._python(("sm.server.access.keys",), {})
-        return self._python(("sm.server.worker", "control"), ONE_ARENA)
+            return self._python("sm.server.access.keys", {})
+        return self._python("sm.server.control_plane", ONE_ARENA)
 
     def _data(self) -> ChildCommand:
         variables = {**ALLOCATOR, "TRIREME_LISTENER": str(self._data_listener)}
         if self._box.reload:
             # Python's bytecode cache does not notice a second change of a file within one second.
             variables["PYTHONDONTWRITEBYTECODE"] = "1"
-        return self._python(("sm.server.worker", "data"), variables, self._data_listener)
+        module = "sm.server.worker" if self._box.fronted else "sm.server.worker_without_nginx"
+        return self._python(module, variables, self._data_listener)
 
-    def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> ChildCommand:
+    def _python(self, module: str, variables: Mapping[str, str], *files: int) -> ChildCommand:
         paths = [str(PACKAGE.parent), self._environment.get("PYTHONPATH", "")]
         environment = {
             **self._environment,
@@ -357,7 +358,7 @@ class Commands:
             "TRIREME_RUN_DIR": str(self._box.run),
             **variables,
         }
-        return ChildCommand((sys.executable, "-m", *module), environment, files)
+        return ChildCommand((sys.executable, "-m", module), environment, files)
 
     def _front(self) -> ChildCommand:
         # nginx takes over the listening sockets in this variable, as in its own binary upgrade.

@@ -20,8 +20,8 @@ RECOVERY_LIMIT_S = 10.0
 #: How to find each process of the box. The supervisor is missing: the box ends with it.
 SERVERS = {
     "nginx": "nginx: ",
-    "the control plane": "sm.server.worker control",
-    "the data plane": "sm.server.worker data",
+    "the control plane": "sm.server.control_plane",
+    "the data plane": "sm.server.worker",
 }
 PROCESSES: dict[str, Find] = {
     **{f"the master of {name}": partial(attacks.masters, words=words) for name, words in SERVERS.items()},

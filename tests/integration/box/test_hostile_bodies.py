@@ -70,7 +70,7 @@ def send_round(box: RunningBox, round_trip: RoundTrip) -> None:
 @pytest.mark.exhaustive
 def test_idle_workers_return_their_memory_and_no_part_of_a_body_stays_on_disk(box: RunningBox) -> None:
     def private_bytes() -> int:
-        return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker data"))
+        return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker"))
 
     for _ in range(20):
         send_npy(box, LARGE_ARRAY[:100])

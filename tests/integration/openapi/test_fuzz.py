@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.http.openapi import document
 from sm.http.messages import BINARY, JSON_LINES
+from sm.http.openapi import document
 from sm.router.forms.table import Forms
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import RunningBox

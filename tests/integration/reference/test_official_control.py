@@ -34,7 +34,7 @@ def test_a_404_names_no_models_if_the_list_is_restricted(multi_model: MultiModel
 
 def control_plane_memory(box: RunningBox) -> int:
     """The control plane's private memory in bytes."""
-    return sum(memory_field(pid, "Pss_Anon") for pid in box.pids("sm.server.worker control"))
+    return sum(memory_field(pid, "Pss_Anon") for pid in box.pids("sm.server.control_plane"))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ NOT_AT_START = {
     *("setuptools", "tensorrt", "tokenizers", "torch", "transformers", "trireme_tools", "urllib3"),
 }
 WORKER = "import sm.server.worker, sm.server.thread_worker"
+CONTROL = "import sm.server.control_plane, sm.server.thread_worker"
 CLIENTS = """
 from sm.plugins import sources
 for found in sources.discover((HERE / 'clients',)): sources.import_file(found)
@@ -33,7 +34,7 @@ PROCESSES = {
         NOT_AT_START | {"cv2", "flask", "grpc", "gunicorn", "numpy"},
     ),
     "a worker": (WORKER, NOT_AT_START),
-    "the control plane": (f"{WORKER}, sm.control.app", NOT_AT_START),
+    "the control plane": (CONTROL, NOT_AT_START | {"cv2"}),
     "a worker with the extensions": (f"{WORKER}{DOORS}", NOT_AT_START),
     "the built-in clients": (f"{WORKER}{CLIENTS}", NOT_AT_START - {"tokenizers"}),
 }

@@ -117,7 +117,7 @@ def model_pids(box: RunningBox, model: str = "") -> list[int]:
 
 def watchdog(box: RunningBox) -> list[int]:
     """Return the watchdog, which cleans up after a killed supervisor."""
-    return [pid for pid in box.pids("/serve") if "sm.server.worker" not in command_line(pid)]
+    return [pid for pid in box.pids("/serve") if "sm.server." not in command_line(pid)]
 
 
 def all_processes(box: RunningBox) -> list[int]:

@@ -9,8 +9,8 @@ import pytest
 from flask import Flask
 
 from sm.control.app import keep_threads_free
-from sm.http.control_paths import SLOW
 from sm.errors import UnknownModel
+from sm.http.control_paths import SLOW
 from sm.http.responses import handle_errors
 from tests.support.boxes import wait_until
 

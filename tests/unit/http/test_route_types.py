@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from flask import Flask, Response
 
-from sm.http.openapi import document
 from sm.http.media_types import ROUTES
+from sm.http.openapi import document
 from sm.http.responses import handle_errors
 from sm.router.forms.table import Forms
 

@@ -10,7 +10,7 @@ from sm.settings import HERE
 from tests.support.run_folder import names_on_the_page
 
 #: Where the folder itself is meant: gunicorn's own file, and what the children are told.
-WHOLE = {"sm/run_state.py", "sm/server/worker.py", "sm/server/supervisor/processes.py"}
+WHOLE = {"sm/run_state.py", "sm/server/plane.py", "sm/server/supervisor/processes.py"}
 
 
 def uses_of_the_folder() -> Iterator[str]:

@@ -11,8 +11,9 @@ import pytest
 
 from sm.polling import Poll
 from sm.run_state import Box
+from sm.server.control_plane import ControlPlane
 from sm.server.thread_worker import MIN_RATE, TimedReader
-from sm.server.worker import PLANES, keep_heartbeat
+from sm.server.worker import DataPlane, keep_heartbeat
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 
@@ -38,7 +39,7 @@ def test_a_large_body_may_take_as_long_as_the_minimum_rate_needs() -> None:
             assert len(reader.recv(MIN_RATE)) == MIN_RATE
 
 
-@pytest.mark.parametrize("plane", PLANES.values())
+@pytest.mark.parametrize("plane", (DataPlane, ControlPlane))
 def test_a_worker_that_ends_leaves_no_thread_that_uses_the_boxs_folder(
     plane: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

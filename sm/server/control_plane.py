@@ -1,0 +1,78 @@
+"""The control plane, gunicorn with one process and without clients: ``python -m sm.server.control_plane``."""
+
+from __future__ import annotations
+
+import gc
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sm import metrics
+from sm.control import app
+from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
+from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, QUICK_THREADS
+from sm.metrics.files import PROCESS_BYTES
+from sm.server.plane import Plane, serve, trim, watch_memory
+from sm.tracing.variables import are_traces_on
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from sm.tracing.exporter import Tracer
+
+#: Processor seconds since the last trim, below which there is nothing to return: the dashboard needs a little
+#: all the time.
+MIN_WORK_CPU_S = 0.2
+
+
+class ControlPlane(Plane):
+    """One process with a few threads, and without clients."""
+
+    _embedded_metrics: EmbeddedMetrics | None = None
+    _tracer: Tracer | None = None
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "bind": f"unix:{self.box.control_socket}",
+            "workers": 1,
+            "threads": MAX_SLOW_REQUESTS + MAX_SCRAPES + QUICK_THREADS,
+            "proc_name": "trireme-control",
+            "post_fork": self.on_fork,
+            "post_worker_init": self.on_worker_init,
+        }
+
+    def on_fork(self, _server: object, worker: Any) -> None:
+        worker.idle_threads = QUICK_THREADS
+        metrics.count_on(self.box.metrics_folder, PROCESS_BYTES)
+
+    def on_worker_init(self, _worker: object) -> None:
+        self._embedded_metrics = start_embedded_metrics(self.settings, self.box)
+        watch_memory(self.release_memory, min_work_s=MIN_WORK_CPU_S)
+
+    def on_worker_exit(self, server: object, worker: object) -> None:
+        """Write the metrics of the last requests, and send the last traces."""
+        super().on_worker_exit(server, worker)
+        if self._embedded_metrics:
+            self._embedded_metrics.write_changes()
+        if self._tracer is not None:
+            self._tracer.close()
+
+    def release_memory(self) -> None:
+        """Release memory that an idle control plane does not need."""
+        gc.collect()
+        trim()
+
+    def load(self) -> Flask:
+        if not (self.box.catalog and are_traces_on(os.environ)):
+            return app.create(self.settings, self.box)
+        # Imported only here, as they bring OpenTelemetry.
+        from sm.tracing.exporter import open_tracer
+        from sm.tracing.requests import continued
+
+        self._tracer = tracer = open_tracer(f"{self.box.id}-control")
+        listen = partial(continued, tracer) if tracer else lambda _: None
+        return app.create(self.settings, self.box, listen)
+
+
+if __name__ == "__main__":
+    serve(ControlPlane)
