@@ -21,9 +21,9 @@ from sphinx.application import Sphinx
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
-MERMAID = Source(
+MERMAID = PackageFile(
     kind="npm",
     name="@mermaid-js/tiny",  # flowcharts, sequences and states; a quarter of the full package
     version="11.17.2",

@@ -11,7 +11,7 @@ from pathlib import Path
 from flask import Flask, g, request
 
 from sm.control import canary, model_routes, pages, routes
-from sm.control.history import Recorder
+from sm.control.history import HistoryRecorder
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
@@ -69,7 +69,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
         versions = build_versions(settings, box)
         failures = (lambda: versions.failures) if versions else dict
         app.register_blueprint(model_routes.listing(box, versions))
-    recorder = Recorder(box, captures=bool(settings.capture), failures=failures)
+    recorder = HistoryRecorder(box, captures=bool(settings.capture), failures=failures)
     recorder.watch()
     app.register_blueprint(pages.data_blueprint(recorder.read))
     if not box.multi_model:

@@ -43,7 +43,7 @@ STARTING: dict[str, Any] = {
 PROCESS_FIELDS = ("name", "state", "pid", "processes", "stopped", "memory")
 
 
-class Recorder:
+class HistoryRecorder:
     """The points, the events and the current state of one box.
 
     Points are compressed: one with 65 busy models, the most that have their own series, takes about 3 KB.
@@ -57,7 +57,7 @@ class Recorder:
         failures: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._box, self._clock, self._captures = box, clock, captures
-        self._models, self._changes = ServedModels(box, failures), Changes()
+        self._models, self._changes = ServedModels(box, failures), StateChanges()
         #: When a model had its last answer, in seconds since 1970, of those with series of their own.
         self._answered: dict[str, float] = {}
         #: Held while the state is found, and while what was found is read or replaced.
@@ -235,7 +235,7 @@ def shared_memory(box_id: str, folder: Path = SHARED_MEMORY) -> dict[str, int]:
 WITH_WORKERS = ("data", "control")
 
 
-class Changes:
+class StateChanges:
     """Compares each state of the box with the last one. The first comparison yields nothing."""
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ def _take_over(folder: Path, sizes: Mapping[str, int]) -> None:
                 _forget(path)
 
 
-class Entry(NamedTuple):
+class CountedNumber(NamedTuple):
     """A number in a file: its metric, that one's description, its labels, and the bytes that it takes."""
 
     metric: str
@@ -102,7 +102,7 @@ class Entry(NamedTuple):
     size: int
 
 
-def entries(kind: str) -> Iterator[Entry]:
+def entries(kind: str) -> Iterator[CountedNumber]:
     """Yield the numbers that this process has in its file, also those that it took over."""
     from prometheus_client.mmap_dict import MmapedDict  # it looks at the variable when it is imported
 
@@ -110,7 +110,7 @@ def entries(kind: str) -> Iterator[Entry]:
     if VARIABLE in os.environ and path.exists():
         for key, *_ in MmapedDict.read_all_values_from_file(path):  # type: ignore[no-untyped-call]
             metric, _, labels, documentation = json.loads(key)
-            yield Entry(metric, documentation, labels, len(key.encode()) + ENTRY_BYTES)
+            yield CountedNumber(metric, documentation, labels, len(key.encode()) + ENTRY_BYTES)
 
 
 def forget_gauges(folder: Path) -> None:

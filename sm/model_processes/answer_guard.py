@@ -22,7 +22,7 @@ from sm.model_processes.generations import (
 )
 from sm.model_processes.hang_watch import HangWatch
 from sm.model_processes.python_models import PythonModels
-from sm.model_processes.reports import Report
+from sm.model_processes.reports import EndedGeneration
 from sm.polling import poll_until
 from sm.run_state import Box
 
@@ -49,7 +49,7 @@ class AnswerGuard:
         self,
         shared: SharedGeneration | None,
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
-        send: Callable[[Report], bool] = lambda _: False,
+        send: Callable[[EndedGeneration], bool] = lambda _: False,
     ) -> None:
         self.shared = shared or SharedGeneration.private()
         self.python_models = python_models if shared else lambda _: ()
@@ -63,7 +63,9 @@ class AnswerGuard:
             return cls(None)
         shared = SharedGeneration(box.generation_file)
         guard = cls(
-            shared, lambda model: models.of(model).python, partial(Report.send, pipe=box.reports_pipe)
+            shared,
+            lambda model: models.of(model).python,
+            partial(EndedGeneration.send, pipe=box.reports_pipe),
         )
         guard._hangs = HangWatch(box, shared, models, guard._report, last_end)
         return guard
@@ -181,7 +183,7 @@ class AnswerGuard:
             return False
         if not is_out:
             log.error("%s; reloading the model", reason, extra={"model": model})
-        if self._send(Report(model, number, instance)):
+        if self._send(EndedGeneration(model, number, instance)):
             # The decision says whether a call crashed the process, perhaps this one.
             poll_until(lambda: shared.refusal(model) != REPORTED, DECISION_TIMEOUT_S)
         return True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sm.hardware import OOM_KILLED
 from sm.model_processes.generations import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
-from sm.model_processes.reports import Report
+from sm.model_processes.reports import EndedGeneration
 from sm.model_processes.search import DEAD, STOPPED, ModelProcess, ModelProcesses
 from sm.polling import SLOW_WATCH_S, WATCH_S
 from sm.run_state import SHARED_MEMORY
@@ -160,7 +160,7 @@ class ModelProcessMonitor:
             if (sentence := self._check(pid, instance))
         ]
 
-    def decide(self, report: Report) -> str:
+    def decide(self, report: EndedGeneration) -> str:
         """Kill the processes whose answers a worker doubts, and take their model out.
 
         Returns a sentence if they had died by themselves.
@@ -197,7 +197,7 @@ class ModelProcessMonitor:
         """Decide about generations that a worker has ended, but of which its report never came."""
         reported = {model for model in self._processes.models if self._shared.refusal(model) == REPORTED}
         for model in reported & self._undecided:
-            self.decide(Report(model, self._shared.number(model) - 1))
+            self.decide(EndedGeneration(model, self._shared.number(model) - 1))
         self._undecided = reported
 
     def _admit_calm(self) -> None:

@@ -19,7 +19,7 @@ from sm.run_state import read_json, write_atomically
 PIPE_BYTES = 1 << 16
 
 
-class Report(NamedTuple):
+class EndedGeneration(NamedTuple):
     """A generation of a model that a worker has ended; see :mod:`sm.model_processes.generations`."""
 
     model: str
@@ -54,11 +54,11 @@ def _write_line(pipe: Path, line: str) -> bool:
     return True
 
 
-def read_reports(descriptor: int) -> Iterator[Report]:
+def read_reports(descriptor: int) -> Iterator[EndedGeneration]:
     """Yield the reports in the pipe."""
     for line in os.read(descriptor, PIPE_BYTES).splitlines():
         if line:
-            yield Report(*json.loads(line))
+            yield EndedGeneration(*json.loads(line))
 
 
 @dataclass(frozen=True)

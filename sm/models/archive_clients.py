@@ -13,7 +13,7 @@ from sm.errors import BadInput, NotReady, TriremeError, UnknownModel
 from sm.invocation import Invocation
 from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
 from sm.models.on_demand import Demand
-from sm.models.table import ResolvedModel, Table, TableEntry, source_of
+from sm.models.table import ResolvedModel, ServedTable, TableEntry, source_of
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.loading import load
 
@@ -58,15 +58,17 @@ class ArchiveLoader:
     ) -> None:
         self._records, self._triton, self._demand = records, triton, demand
         self._lists_models = lists_models
-        self._last = (EMPTY_SNAPSHOT, Table({}))
+        self._last = (EMPTY_SNAPSHOT, ServedTable({}))
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ServedTable:
         snapshot, table = self._records.read(), self._last
         if snapshot is not table[0]:
             self._last = table = (
                 snapshot,
-                Table({name: _row(name, record) for name, record in snapshot.serving.items()}, snapshot.ids),
+                ServedTable(
+                    {name: _row(name, record) for name, record in snapshot.serving.items()}, snapshot.ids
+                ),
             )
         return table[1]
 

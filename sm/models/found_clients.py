@@ -11,7 +11,7 @@ from sm.client.base import Client
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import Invocation, turn
 from sm.models.load_records import LoadRecord
-from sm.models.table import Models, ResolvedModel, Table, TableEntry
+from sm.models.table import Models, ResolvedModel, ServedTable, TableEntry
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients
 from sm.polling import WATCH_S
@@ -44,7 +44,7 @@ class RepositoryLoader:
 
     def _fill(self, found: DiscoveredClients) -> None:
         self.found = found
-        self.table = Table({name: self._row(name) for name in self._names()})
+        self.table = ServedTable({name: self._row(name) for name in self._names()})
 
     def _names(self) -> list[str]:
         errors = self.found.errors.keys() - self.found.unserved.keys()

@@ -55,7 +55,7 @@ class TableEntry(NamedTuple):
     error: str = ""
 
 
-class Table(NamedTuple):
+class ServedTable(NamedTuple):
     """The models and clients that are served at one moment."""
 
     rows: Mapping[str, TableEntry]
@@ -67,7 +67,7 @@ class TableLoader(Protocol):
     """Fills the table."""
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ServedTable:
         """The table as it is now: the same object while nothing has changed."""
 
     def load(self, name: str, invocation: Invocation | None) -> bool:
@@ -250,7 +250,7 @@ class Models:
         names = {model, *(record.model for record in records if record.entry == model)}
         return all(client.repeatable or names.isdisjoint(calls) for client, calls in self._existing())
 
-    def refresh(self) -> Table:
+    def refresh(self) -> ServedTable:
         """Return the table as it is now, and drop what belongs to records that were unloaded."""
         table = self._loader.table
         if table is not self._table:

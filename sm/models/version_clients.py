@@ -17,7 +17,7 @@ from sm.invocation import Invocation, ModelLease, current, running
 from sm.models.archive_clients import RenamedModels
 from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
-from sm.models.table import Models, ResolvedModel, Table, TableEntry, source_of
+from sm.models.table import Models, ResolvedModel, ServedTable, TableEntry, source_of
 from sm.models.versions import staged
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients
@@ -53,7 +53,7 @@ class VersionLoader(RepositoryLoader):
 
     def __init__(self, records: LoadRecords) -> None:
         self._records = records
-        self._last: tuple[Snapshot, DiscoveredClients, Table] | None = None
+        self._last: tuple[Snapshot, DiscoveredClients, ServedTable] | None = None
         super().__init__(DiscoveredClients({}))
 
     def start(self, found: DiscoveredClients, triton: Triton) -> None:
@@ -65,13 +65,13 @@ class VersionLoader(RepositoryLoader):
         self.found = found
 
     @property
-    def table(self) -> Table:  # type: ignore[override]  # an attribute costs no call on the way of a request
+    def table(self) -> ServedTable:  # type: ignore[override]  # an attribute costs no call on the way of a request
         snapshot, last = self._records.read(), self._last
         if last is None or last[0] is not snapshot or last[1] is not self.found:
             found = self.found
             self.models = (*snapshot.serving,)
             rows = {name: self._versioned(name, snapshot) for name in self._names()}
-            self._last = last = (snapshot, found, Table(rows, snapshot.ids))
+            self._last = last = (snapshot, found, ServedTable(rows, snapshot.ids))
         return last[2]
 
     def _versioned(self, name: str, snapshot: Snapshot) -> TableEntry:

@@ -32,7 +32,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Source(Part):
+class SourceGraph(Part):
     """The ONNX graph that the artifact was made from."""
 
     #: The name of the source that the graph was made from.
@@ -110,7 +110,7 @@ class Manifest(Part):
 
     model: str
     target: Target
-    source: Source
+    source: SourceGraph
     tool: Tool
     precision: Precision = "fp32"
     changes: tuple[Change, ...] = ()

@@ -24,7 +24,7 @@ from sm.settings import Settings
 GROUP = "sm.model_makers"
 
 
-class Source(NamedTuple):
+class RepositorySource(NamedTuple):
     """A source that a start shall make a model repository of."""
 
     #: A folder, or what names one elsewhere, as the deployment writes it.
@@ -39,7 +39,7 @@ class ModelMaker(NamedTuple):
     #: Makes a model repository of a source, for a machine, in a folder that is not there yet. Returns a
     #: sentence for the log, empty for none; None if the source is of another form. Raises
     #: :class:`StartError` if it lacks something.
-    make: Callable[[Source, Settings, Machine, Path], str | None] = lambda *_: None
+    make: Callable[[RepositorySource, Settings, Machine, Path], str | None] = lambda *_: None
     #: Builds a version with a TensorRT plan again for this machine's GPU: from its folder into another one,
     #: with a file of TensorRT's measurements for later builds. Raises :class:`StartError` without a plan.
     rebuild: Callable[[Path, Path, Path], None] | None = None
@@ -53,7 +53,7 @@ def rows() -> tuple[ModelMaker, ...]:
     return entry_points.load(GROUP)
 
 
-def make(settings: Settings, source: Source) -> tuple[Path, str]:
+def make(settings: Settings, source: RepositorySource) -> tuple[Path, str]:
     """Make a repository for this box with the first maker that knows the source's form.
 
     Returns:
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     line, code = "", 0
     try:
         if verb == "make":
-            repository, said = make(Settings.read(os.environ), Source(Path(words[0]), words[1]))
+            repository, said = make(Settings.read(os.environ), RepositorySource(Path(words[0]), words[1]))
             line = json.dumps([str(repository), said])
         else:
             rebuild(*map(Path, words))

@@ -34,8 +34,8 @@ from sm.router.request_types import Message, TritonRequest
 from sm.triton.http_proxy import (
     ERRORS,
     HEADER_SIZE,
-    Reply,
-    Request,
+    ProxyReply,
+    ProxyRequest,
     Upstream,
     end_to_end,
     failure_text,
@@ -113,7 +113,7 @@ class TritonForwarder:
             model = name if served is None else served.entry
         if match:
             target = model_path(model, target[match.end() :])
-        request = Request(method, target, message.body, headers_of(message))
+        request = ProxyRequest(method, target, message.body, headers_of(message))
         self._check_outputs(model, request)
         accept = message.headers.get("accept", "")
         if method == "POST":  # others change nothing, and may have no body
@@ -122,7 +122,7 @@ class TritonForwarder:
         answer = as_accepted(to_v2_answer(self._upstream.send(request, invocation)), accept)
         return answer if model == name else rename_model(answer, model, name)
 
-    def _check_outputs(self, model: str, request: Request) -> None:
+    def _check_outputs(self, model: str, request: ProxyRequest) -> None:
         """Refuse a choice of outputs that answers of Triton's response cache may not have.
 
         Raises:
@@ -173,7 +173,7 @@ def as_accepted(answer: Answer, accept: str) -> Answer:
     )
 
 
-def to_upstream(request: TritonRequest, model: str) -> Request:
+def to_upstream(request: TritonRequest, model: str) -> ProxyRequest:
     """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
     message = request.message
     headers = headers_of(message)
@@ -183,7 +183,7 @@ def to_upstream(request: TritonRequest, model: str) -> Request:
     else:
         # The whole body is JSON, whatever this header says.
         headers.pop(HEADER_SIZE, None)
-    return Request("POST", path(model, request.version, request.verb), message.body, headers)
+    return ProxyRequest("POST", path(model, request.version, request.verb), message.body, headers)
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -215,7 +215,7 @@ def header_size(message: Message) -> int:
     return size
 
 
-def to_answer(reply: Reply) -> Answer:
+def to_answer(reply: ProxyReply) -> Answer:
     """Convert Triton's reply for the caller of ``/invocations``. Raises Triton's errors."""
     answer = to_v2_answer(reply)
     size = answer.headers.get(HEADER_SIZE)
@@ -249,7 +249,7 @@ def _rename_in_events(events: Iterator[bytes], old: bytes, new: bytes) -> Iterat
         finish(events)
 
 
-def to_v2_answer(reply: Reply) -> Answer:
+def to_v2_answer(reply: ProxyReply) -> Answer:
     """Convert Triton's reply for the caller of ``/v2``, unchanged. Raises Triton's errors."""
     if reply.failure is not None:
         raise to_error(reply.status, reply.failure)

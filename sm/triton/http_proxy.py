@@ -99,7 +99,7 @@ BYTE_COUNT = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Request:
+class ProxyRequest:
     """A request for Triton. ``target`` is path and query, percent-encoded as the caller sent them."""
 
     method: str
@@ -109,7 +109,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ProxyReply:
     """Triton's reply. Header names are in lower case; the body of a stream is an iterator."""
 
     status: int
@@ -137,7 +137,7 @@ class Upstream:
         self._guard, self._calls = calls.guard, calls
         self._idle: deque[HttpConnection] = deque()
 
-    def send(self, request: Request, invocation: Invocation | None = None) -> Reply:
+    def send(self, request: ProxyRequest, invocation: Invocation | None = None) -> ProxyReply:
         """Send a request; return Triton's reply, whatever its status.
 
         Raises:
@@ -177,7 +177,7 @@ class Upstream:
                 call.fail(str(reply.status))
             return reply
 
-    def _send(self, request: Request, model: str, invocation: Invocation, ticket: Ticket) -> Reply:
+    def _send(self, request: ProxyRequest, model: str, invocation: Invocation, ticket: Ticket) -> ProxyReply:
         began = time.monotonic()
         connection = self._connection()
         connection.check = partial(self._calls.check, ticket, invocation)
@@ -271,7 +271,7 @@ class HttpConnection:
         """True if the other side has not closed the connection; then an idle one has nothing to read."""
         return not self._poll.poll(0)
 
-    def exchange(self, request: Request, invocation: Invocation) -> Reply:
+    def exchange(self, request: ProxyRequest, invocation: Invocation) -> ProxyReply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
         headers = {**request.headers, "host": LOOPBACK, "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, invocation.remaining()))
@@ -288,7 +288,7 @@ class HttpConnection:
         self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         headers = {name: value for name, value in fields.items() if name not in HOP_BY_HOP}
-        return Reply(event.status_code, headers, b"", in_chunks="transfer-encoding" in fields)
+        return ProxyReply(event.status_code, headers, b"", in_chunks="transfer-encoding" in fields)
 
     def body_chunks(self, invocation: Invocation) -> Iterator[bytes]:
         """Yield the body in chunks as they arrive."""

@@ -97,7 +97,7 @@ BATCH_SIZE = re.compile(
 )
 
 
-class Mismatch(NamedTuple):
+class TensorMismatch(NamedTuple):
     """A tensor of a request that does not fit the model; ``array`` is set for a wrong datatype or shape."""
 
     fault: TensorFault
@@ -123,31 +123,31 @@ def explain_refusal(
 
 def _mismatches(
     refusal: str, metadata: ModelMetadata, inputs: Mapping[str, Array], outputs: Collection[str]
-) -> Iterator[Mismatch]:
+) -> Iterator[TensorMismatch]:
     for name in outputs:
         if name not in metadata.outputs:
-            yield Mismatch("name", f"it asks {metadata.name!r} for an output {name!r}")
+            yield TensorMismatch("name", f"it asks {metadata.name!r} for an output {name!r}")
     # Names before shapes: only shapes may come from a caller.
     yield from sorted(input_mismatches(metadata, inputs), key=lambda mismatch: mismatch.fault != "name")
     if MISSING.match(refusal):
         missing = ", ".join(name for name in metadata.inputs if name not in inputs)
-        yield Mismatch("name", f"it gives {metadata.name!r} no {missing}")
+        yield TensorMismatch("name", f"it gives {metadata.name!r} no {missing}")
     rows = max((array.shape[0] for array in map(np.asarray, inputs.values()) if array.ndim), default=0)
     if 0 < metadata.max_batch_size < rows:
         sentence = (
             f"it gives {metadata.name!r} {rows} rows at once, which takes {metadata.max_batch_size}; "
             "self.triton.infer(…, split=True) sends them in parts"
         )
-        yield Mismatch("batch", sentence)
+        yield TensorMismatch("batch", sentence)
     elif BATCH_SIZE.match(refusal):
-        yield Mismatch("shape", refusal)
+        yield TensorMismatch("shape", refusal)
 
 
-def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[Mismatch]:
+def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[TensorMismatch]:
     """Yield the inputs that the model does not accept. They have a batch dimension if the model has one."""
     for name, value in inputs.items():
         if name not in metadata.inputs:
-            yield Mismatch(
+            yield TensorMismatch(
                 "name",
                 f"it gives {metadata.name!r} an input {name!r}, which has {', '.join(metadata.inputs)}",
             )
@@ -159,7 +159,7 @@ def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> It
             kind = str(array.dtype)
         if kind != expected.datatype:
             sentence = f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {expected.datatype}"
-            yield Mismatch("datatype", sentence, array)
+            yield TensorMismatch("datatype", sentence, array)
         shape = (-1, *expected.shape) if metadata.max_batch_size else expected.shape
         if len(shape) != array.ndim or any(
             -1 not in sizes and sizes[0] != sizes[1] for sizes in zip(shape, array.shape, strict=True)
@@ -167,7 +167,7 @@ def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> It
             sentence = (
                 f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
             )
-            yield Mismatch("shape", sentence, array)
+            yield TensorMismatch("shape", sentence, array)
 
 
 def _format_tensors(tensors: Mapping[str, TensorMetadata]) -> str:

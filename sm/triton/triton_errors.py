@@ -81,7 +81,7 @@ STALL_S = 0.9
 
 
 @dataclass(frozen=True)
-class Rule:
+class ErrorRule:
     """The meaning of a text. The first rule that fits is used."""
 
     #: The codes with which Triton says it; empty for any. A stream has UNKNOWN for all answers of a model,
@@ -146,13 +146,13 @@ MEMORY = (
 
 #: Texts of the releases 2.51, 2.71 and 2.73 (August 2026). A rule may have a form of each release.
 RULES = (
-    Rule(
+    ErrorRule(
         (Code.UNAVAILABLE,),
         _said(r"Request for unknown model: '(?P<subject>.*)' version [0-9]+ is not at ready state"),
         Refused,
         True,
     ),
-    Rule(
+    ErrorRule(
         (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
         _said(
             r"Request for unknown model: '(?P<subject>.*)' "
@@ -161,7 +161,7 @@ RULES = (
         UnknownModel,
         True,
     ),
-    Rule(
+    ErrorRule(
         (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
         _said(
             # The routes of the trace's settings.
@@ -172,21 +172,21 @@ RULES = (
         UnknownModel,
         True,
     ),
-    Rule(
+    ErrorRule(
         (Code.UNAVAILABLE,),
         _said(ID + "Exceeds maximum queue size"),
         Overloaded,
         True,
         "the model's queue in Triton is full",
     ),
-    Rule(
+    ErrorRule(
         (Code.UNAVAILABLE, *ANSWERED),
         _said("Request timeout expired"),
         DeadlinePassed,
         True,
         "the invocation's time ended in Triton's queue",
     ),
-    Rule(
+    ErrorRule(
         (Code.NOT_FOUND,),
         _said(r"Unable to find (?:system |cuda )?shared memory region: '.*'"),
         NotReady,
@@ -194,7 +194,7 @@ RULES = (
         "Triton lost its shared memory",
         lost_region=True,
     ),
-    Rule(
+    ErrorRule(
         ANSWERED,
         _said(
             r"shared memory size specified with the request for output '.*' \([0-9]+ bytes\) "
@@ -205,7 +205,7 @@ RULES = (
         overflowed=True,
     ),
     # Triton, while it stops.
-    Rule(
+    ErrorRule(
         (Code.UNAVAILABLE, Code.CANCELLED),
         _said(
             "Server (?:not ready|exiting|shutdown)",  # 2.73 has no shutdown
@@ -217,7 +217,7 @@ RULES = (
         False,
         UNREACHABLE,
     ),
-    Rule(
+    ErrorRule(
         ANSWERED,
         _said(
             ID + r"(?:in ensemble '[^']*', )*(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|"
@@ -227,17 +227,17 @@ RULES = (
         False,
         "the model's process does not respond; it is started again",
     ),
-    Rule(
+    ErrorRule(
         ANSWERED,
         _said(*MEMORY, *(PYTHON_FAILED + form for form in MEMORY)),
         OutOfMemory,
         False,
     ),
-    Rule(
+    ErrorRule(
         (), _said(r"Failed to process the request(?:s\.|\(s\) for model |s? for model ).*"), ModelFailed, True
     ),
     # The box's own models, of an input that does not fit: a stream and ``generate`` lose the code.
-    Rule(
+    ErrorRule(
         (Code.UNKNOWN,),
         _said(
             r"InvalidArgument: \[ONNXRuntimeError\] : 2 : INVALID_ARGUMENT : .*", r"UnicodeDecodeError: .*"
@@ -246,7 +246,7 @@ RULES = (
         True,
     ),
     # Triton's parser of JSON, which answers 500 over HTTP.
-    Rule(
+    ErrorRule(
         (Code.INTERNAL,),
         _said(
             r"failed to parse the request JSON buffer: .*",
@@ -293,7 +293,7 @@ def translate_status(code: Code | None, text: str) -> Failed:
     return _translate_code(code or Code.INVALID_ARGUMENT, text)
 
 
-def _apply(rule: Rule, match: re.Match[str], code: Code, text: str, is_step: bool) -> Failed:
+def _apply(rule: ErrorRule, match: re.Match[str], code: Code, text: str, is_step: bool) -> Failed:
     groups = match.groupdict()
     return Failed(
         rule.kind,

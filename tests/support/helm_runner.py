@@ -16,11 +16,11 @@ import yaml
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
 #: Helm 4.2.3's own library, with a C interface.
 SHA256 = "28cc13abaf134c3a7e37f070c939be8d9cdc9825c3c8b8b2d35161073bcd4578"
-HELM = Source("pypi", "helm-python-sdk", "0.2.2", SHA256, 74_972_514, "Apache-2.0")
+HELM = PackageFile("pypi", "helm-python-sdk", "0.2.2", SHA256, 74_972_514, "Apache-2.0")
 
 
 def fetch_helm(folder: Path) -> Path:

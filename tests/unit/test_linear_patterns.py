@@ -14,7 +14,7 @@ from typing import Any
 import chalicelib
 import pytest
 
-from sm.triton.triton_errors import Rule
+from sm.triton.triton_errors import ErrorRule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
@@ -45,7 +45,7 @@ def patterns_in(value: object) -> Iterator[re.Pattern[Any]]:
     elif isinstance(value, tuple | list):
         for each in value:
             yield from patterns_in(each)
-    elif isinstance(value, Rule):
+    elif isinstance(value, ErrorRule):
         yield value.text
 
 

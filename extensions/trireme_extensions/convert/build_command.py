@@ -17,7 +17,7 @@ from sm.settings import HERE, Settings
 from trireme_extensions.convert import build_arguments
 from trireme_extensions.convert.build_arguments import FASTEST
 from trireme_extensions.convert.build_request import BuildRequest, is_torch
-from trireme_extensions.convert.changes import OPTIONS, Changes
+from trireme_extensions.convert.changes import OPTIONS, GraphChanges
 from trireme_extensions.convert.changes import options as words
 from trireme_extensions.convert.graph_runner import Limits, limits
 from trireme_extensions.convert.model_builder import STAGE_PREFIX, ModelBuilder, default_out
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         if target == "cpu"
         else Wanted(),
         # A plan has no output whose size depends on the inputs' content.
-        changes=Changes(options.uint8, options.nms, options.masks and target != "tensorrt"),
+        changes=GraphChanges(options.uint8, options.nms, options.masks and target != "tensorrt"),
         shapes=dict(options.shapes),
         workspace=options.workspace,
         timing_cache=options.timing_cache,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository.manifest import Compatibility, Precision, Profile, Target
-from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.onnx_cpu.engines import Wanted
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
@@ -34,7 +34,7 @@ class BuildRequest:
     source: Path | str | None = None
     batch: Range | None = None
     precision: Precision = "fp32"
-    changes: Changes = field(default_factory=Changes)
+    changes: GraphChanges = field(default_factory=GraphChanges)
     #: TensorRT only: workspace in MiB, timing cache, calibration inputs, and whether types come from the
     #: graph.
     workspace: int | None = None

@@ -95,7 +95,7 @@ TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
-class Changes:
+class GraphChanges:
     """Changes of a graph."""
 
     #: The input is the picture's bytes.
@@ -106,7 +106,7 @@ class Changes:
     masks: bool = False
 
     @classmethod
-    def read(cls, model: Path) -> Changes:
+    def read(cls, model: Path) -> GraphChanges:
         """Read the changes from the model's folder in git."""
         words = options(model / OPTIONS)
         unknown = set(words) - {f"--{name}" for name in NAMES}
@@ -140,7 +140,7 @@ class Changes:
             served = self.suppress_boxes(prepared, workshop, way)
         # A change that the source already contains is not made again.
         has_new_outputs = served is not prepared
-        applied = Changes(
+        applied = GraphChanges(
             prepared is not source, self.nms and has_new_outputs, self.masks and has_new_outputs
         )
         return Graphs(source, prepared, served, applied)
@@ -159,7 +159,7 @@ class Graphs:
     prepared: Graph
     served: Graph
     #: The changes from ``source`` to ``served``.
-    applied: Changes
+    applied: GraphChanges
 
 
 def options(path: Path) -> list[str]:

@@ -110,7 +110,7 @@ class ModelBuilder:
                 with self.progress.step(f"{request.model}: timing its engines"):
                     order = fastest_first(version, by_record, tolerance)
                 self.progress.say(f"{request.model}: the fastest first: {', '.join(order)}")
-            origin = manifest.Source(name=name, sha256=sha256(source))
+            origin = manifest.SourceGraph(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, order, quantized, version)
             if not configuration.is_hand_written:
                 (staged / "config.pbtxt").write_text(GENERATED_MARK + write_config(configuration.final))
@@ -180,7 +180,7 @@ class ModelBuilder:
         self,
         request: BuildRequest,
         graphs: Graphs,
-        source: manifest.Source,
+        source: manifest.SourceGraph,
         built: BuiltModel,
         accuracy: Accuracy | None,
         engines: tuple[str, ...],

@@ -16,7 +16,7 @@ from sm.repository.manifest import Target
 from sm.repository.models import read_config, write_config
 from trireme_extensions.convert import build_request
 from trireme_extensions.convert.build_request import BuildRequest, Range
-from trireme_extensions.convert.changes import Changes, Graphs
+from trireme_extensions.convert.changes import GraphChanges, Graphs
 from trireme_extensions.convert.graph_runner import Sizes
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
@@ -271,7 +271,7 @@ def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
     return for_target(config, request.target)
 
 
-def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
+def adapt_config(written: Any, changes: GraphChanges, graph: Graph) -> Any:
     """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
     adapted = _copy(written)
     for tensors, values, is_affected in (

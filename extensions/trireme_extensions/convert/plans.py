@@ -28,7 +28,7 @@ LOG = "model.plan.log"
 
 
 @dataclass(frozen=True)
-class Plan:
+class TensorRTPlan:
     """A plan to build."""
 
     model: str
@@ -81,7 +81,7 @@ FAILURES = (
 )
 
 
-def explain_failure(plan: Plan, text: str, outcome: str) -> StartError:
+def explain_failure(plan: TensorRTPlan, text: str, outcome: str) -> StartError:
     """Explain why a build failed.
 
     Args:
@@ -101,7 +101,7 @@ def explain_failure(plan: Plan, text: str, outcome: str) -> StartError:
 MIB = 2**20
 
 
-def build_with_package(plan: Plan, trt: Any) -> str:
+def build_with_package(plan: TensorRTPlan, trt: Any) -> str:
     """Build a plan, and write TensorRT's messages into ``plan.log``.
 
     Args:
@@ -128,7 +128,7 @@ def build_with_package(plan: Plan, trt: Any) -> str:
     return str(trt.__version__)
 
 
-def _serialize_plan(plan: Plan, trt: Any, log: TextIO) -> Any:
+def _serialize_plan(plan: TensorRTPlan, trt: Any, log: TextIO) -> Any:
     logger = _logger(trt, log)
     trt.init_libnvinfer_plugins(logger, "")  # The parser finds operators there that ONNX lacks.
     builder = trt.Builder(logger)
@@ -148,7 +148,7 @@ def _serialize_plan(plan: Plan, trt: Any, log: TextIO) -> Any:
     return serialized
 
 
-def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
+def _configure(plan: TensorRTPlan, trt: Any, builder: Any, config: Any) -> None:
     if plan.workspace:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, plan.workspace * MIB)
     if plan.profiles:
@@ -205,7 +205,9 @@ def find_trtexec() -> str | None:
     return shutil.which(PROGRAM) or next((str(path) for path in installed if path.is_file()), None)
 
 
-def trtexec_command(plan: Plan, program: str = PROGRAM, version: str | None = None) -> tuple[str, ...]:
+def trtexec_command(
+    plan: TensorRTPlan, program: str = PROGRAM, version: str | None = None
+) -> tuple[str, ...]:
     """Return the command line that builds a plan; ``version`` is TensorRT's, None if unknown."""
     has_option = version is None or int(version.partition(".")[0]) < ALWAYS_TYPED
     shapes = {
@@ -233,7 +235,7 @@ def trtexec_command(plan: Plan, program: str = PROGRAM, version: str | None = No
     )
 
 
-def build_with_trtexec(plan: Plan) -> str:
+def build_with_trtexec(plan: TensorRTPlan) -> str:
     """Build a plan, and write trtexec's output into ``plan.log``.
 
     Returns:
@@ -277,7 +279,7 @@ class Build(NamedTuple):
     seconds: float
 
 
-def build_plan(plan: Plan) -> Build:
+def build_plan(plan: TensorRTPlan) -> Build:
     """Build a plan with the ``tensorrt`` package if it can be imported, else with trtexec.
 
     Raises:
@@ -316,7 +318,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
             f"{version.parent.name} --target tensorrt puts them there."
         )
     out.mkdir(parents=True, exist_ok=True)
-    plan = Plan(
+    plan = TensorRTPlan(
         model=version.parent.name,
         graph=version / GRAPH,
         file=out / PLAN,

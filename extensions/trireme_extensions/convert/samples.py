@@ -21,7 +21,7 @@ from sm.plugins.golden import differences
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
 from sm.triton.tensors import configured
-from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden
 from trireme_extensions.convert.onnx_graph import Graph, Value
@@ -135,7 +135,7 @@ LARGE = 1_700_000_000_000
 MAX_FEEDS = 8
 
 
-class Recorder:
+class SampleRecorder:
     """Runs a graph, and keeps what went in."""
 
     def __init__(self, runner: Runner) -> None:
@@ -148,7 +148,7 @@ class Recorder:
         return self.runner.run(output_names, input_feed)
 
 
-def from_samples(graph: Graph, applied: Changes, client: Path, repository: Path, out: Path) -> bool:
+def from_samples(graph: Graph, applied: GraphChanges, client: Path, repository: Path, out: Path) -> bool:
     """Write the golden data from the samples of a client; False if it has none.
 
     Args:
@@ -171,7 +171,7 @@ def client_feeds(
 
     Each with the name of its file.
     """
-    recorder, found = Recorder(session(graph.path)), list[tuple[str, Feed]]()
+    recorder, found = SampleRecorder(session(graph.path)), list[tuple[str, Feed]]()
     source = ClientSource(client.name, client / "client.py")
     for name, _ in answers(source, repository, InProcess(graph, recorder), samples):
         found += [(name, feed) for feed in recorder.feeds[len(found) :]]
@@ -248,7 +248,7 @@ def golden(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores
     return Golden(feeds, found, kinds, scores)
 
 
-def kinds(graph: Graph, applied: Changes) -> tuple[dict[str, str], str]:
+def kinds(graph: Graph, applied: GraphChanges) -> tuple[dict[str, str], str]:
     """Return how the outputs are compared, and the name of the words' scores."""
     names = [value.name for value in graph.outputs]
     if applied.nms:

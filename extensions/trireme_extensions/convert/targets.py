@@ -28,7 +28,7 @@ from trireme_extensions.convert.build_request import BuildRequest, Range
 from trireme_extensions.convert.graph_runner import Feed
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.plans import LOG, PLAN, Plan, build_plan
+from trireme_extensions.convert.plans import LOG, PLAN, TensorRTPlan, build_plan
 
 GRAPH = "model.onnx"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
@@ -202,7 +202,7 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         # Last, as it stays in float32 and no converter knows the plugin.
         way = suppression.way_for("tensorrt")
         copy_graph(request.changes.suppress_boxes(typed, Path(workshop), way), folder)
-    plan = Plan(
+    plan = TensorRTPlan(
         model=request.model,
         graph=folder / GRAPH,
         file=folder / PLAN,

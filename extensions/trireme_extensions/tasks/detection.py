@@ -56,7 +56,7 @@ HeadName = Literal["v5", "v8", "nms", "rtdetr", "rtdetr_classes"]
 
 
 @dataclass(frozen=True)
-class Columns:
+class BoxColumns:
     """The meaning of a row's numbers, from its first to those of its classes."""
 
     #: How many numbers there are before those of the classes, or in all if ``is_final``.
@@ -70,12 +70,12 @@ class Columns:
 
 
 #: YOLOv5 has an objectness; RT-DETR's are those of Ultralytics 8.4 and of the versions before it.
-HEADS: dict[HeadName, Columns] = {
-    "v5": Columns(BOX_NUMBERS + 1),
-    "v8": Columns(BOX_NUMBERS),
-    "nms": Columns(OBJECT_NUMBERS, is_final=True, has_corners=True),
-    "rtdetr": Columns(OBJECT_NUMBERS, is_final=True, has_shares=True),
-    "rtdetr_classes": Columns(BOX_NUMBERS, has_shares=True),
+HEADS: dict[HeadName, BoxColumns] = {
+    "v5": BoxColumns(BOX_NUMBERS + 1),
+    "v8": BoxColumns(BOX_NUMBERS),
+    "nms": BoxColumns(OBJECT_NUMBERS, is_final=True, has_corners=True),
+    "rtdetr": BoxColumns(OBJECT_NUMBERS, is_final=True, has_shares=True),
+    "rtdetr_classes": BoxColumns(BOX_NUMBERS, has_shares=True),
 }
 
 
@@ -106,7 +106,7 @@ class Layout:
     has_rows: bool
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> BoxColumns:
         return HEADS[self.head]
 
     def sides(self, shape: tuple[int, ...]) -> tuple[int, int]:

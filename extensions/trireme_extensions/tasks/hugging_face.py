@@ -13,7 +13,7 @@ from typing import Any
 
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
-from sm.repository.model_makers import ModelMaker, Source
+from sm.repository.model_makers import ModelMaker, RepositorySource
 from sm.settings import PACKAGE, Settings
 from trireme_extensions.tasks.checkpoint import texts
 from trireme_extensions.tasks.checkpoint.activations import REMAINING, last_activation
@@ -139,7 +139,7 @@ class ModelSource:
         return {name: self.graph, f"{name}_decoder": decoder}
 
 
-def make(source: Source, settings: Settings, machine: Machine, repository: Path) -> str:
+def make(source: RepositorySource, settings: Settings, machine: Machine, repository: Path) -> str:
     """Make a repository of the model in a folder. Returns what was read from its graph, in a sentence.
 
     Raises:

@@ -18,7 +18,7 @@ from trireme_extensions.tasks.picture_steps import read_for
 from trireme_extensions.tasks.task_file import Classifier, TaskFile, Top, unit_vector
 
 
-class Classification(TaskFile):
+class ImageClassificationOptions(TaskFile):
     """How the output becomes probabilities; ``none``: the graph has done it."""
 
     activation: Activation = "auto"
@@ -37,7 +37,7 @@ class ImageClassification(PictureClient, Classifier):
     names. ``preprocess.json`` says how a picture becomes its input.
     """
 
-    options: ClassVar[type[ModelOptions] | None] = Classification
+    options: ClassVar[type[ModelOptions] | None] = ImageClassificationOptions
     payload: ClassVar[type[ImagePayload]] = ClassifiedImage
     result: ClassVar[ResultKind | None] = Classes()
 

@@ -26,7 +26,7 @@ WINDOW_TOKENS, OVERLAP_TOKENS = 384, 128
 NOT_COUNTED = -10000.0
 
 
-class Candidates(NamedTuple):
+class WindowAnswers(NamedTuple):
     """The answers that one window of a context offers."""
 
     #: Where each answer begins and ends in the context, and its score.
@@ -121,7 +121,7 @@ class QuestionAnswering(WindowedTask):
                 field=field,
             )
 
-    def postprocess(self, outputs: Tensors, payload: Question) -> Candidates:
+    def postprocess(self, outputs: Tensors, payload: Question) -> WindowAnswers:
         """Return the likeliest answers in the one window of a part."""
         (window,), encoding, options = payload._windows, payload._encoding, payload.parameters
         assert encoding is not None  # find_windows has set it
@@ -149,7 +149,7 @@ class QuestionAnswering(WindowedTask):
                         float(scores[first, further]),
                     )
                 )
-        return Candidates(found, nothing)
+        return WindowAnswers(found, nothing)
 
     def join(self, windows: Sequence[Any], payload: Question) -> list[dict[str, Any]]:
         """Return the best answers of all windows; equal texts are one answer with the sum of their scores."""

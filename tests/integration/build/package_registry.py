@@ -19,7 +19,7 @@ from werkzeug import Request, Response
 
 from tests.support.http_server import serving
 from tests.support.wheels import wheel
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 VERSION = "1.0.0"
 #: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
@@ -71,12 +71,12 @@ class FakeRegistry:
 
     def publish(
         self, kind: Literal["npm", "pypi"], name: str, content: bytes, licence: str = "MIT"
-    ) -> Source:
+    ) -> PackageFile:
         """Publish a package, and return the source from which to fetch it."""
         package = tarball(name, content) if kind == "npm" else wheel(name, VERSION, content.decode())
         self.packages[kind, name] = package
         digest = hashlib.sha256(package).hexdigest()
-        return Source(kind, name, VERSION, digest, len(package), licence, "a package of the tests")
+        return PackageFile(kind, name, VERSION, digest, len(package), licence, "a package of the tests")
 
     def environment(self) -> dict[str, str]:
         """Return variables with which pip and npm use this registry only."""

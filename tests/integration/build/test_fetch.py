@@ -16,7 +16,7 @@ from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
 from tests.integration.build.package_registry import FakeRegistry, running_package_registry
 from tests.support import certificates
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
 
 def test_a_package_of_npm_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry) -> None:
@@ -28,7 +28,7 @@ def test_a_package_of_npm_arrives_unchanged(fetcher: Fetcher, registry: FakeRegi
 
 
 def test_a_damaged_package_in_the_cache_is_fetched_again(
-    fetcher: Fetcher, registry: FakeRegistry, tiny: Source
+    fetcher: Fetcher, registry: FakeRegistry, tiny: PackageFile
 ) -> None:
     path = fetcher.fetch(tiny, "tiny")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -48,7 +48,7 @@ def test_a_package_is_refused(
     fetcher: Fetcher,
     registry: FakeRegistry,
     cache: Cache,
-    tiny: Source,
+    tiny: PackageFile,
     waits: list[float],
     changes: dict[str, Any],
     downloads: int,

@@ -27,7 +27,7 @@ from tests.support.boxes import processes_with, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
@@ -177,7 +177,7 @@ def test_two_runs_at_once_fetch_once_and_both_succeed(
 
 
 def test_a_full_disk_is_one_sentence(
-    cache_folder: Path, models: Path, registry: FakeRegistry, tiny: Source
+    cache_folder: Path, models: Path, registry: FakeRegistry, tiny: PackageFile
 ) -> None:
     """A package of 2 MB, which the recipe declares as smaller, on a disk of 1 MB."""
     recipe = models / "tiny" / "recipe" / "recipe.py"
@@ -244,7 +244,7 @@ def test_models_are_fetched_at_once_beside_other_work_and_the_first_failure_stop
     (models / "other" / "recipe" / "recipe.py").write_text(recipe)
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
-    preparation = demo.Preparation(cache, models, Progress(said))
+    preparation = demo.DemoPreparation(cache, models, Progress(said))
     registry.resume_downloads.clear()
     folders = [models / name for name in ("tiny", "other", "tiny")]
 

@@ -18,7 +18,7 @@ from tests.support.onnx_graphs import plus_one
 from trireme_extensions.convert import plans
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
-from trireme_extensions.convert.plans import LOG, Plan
+from trireme_extensions.convert.plans import LOG, TensorRTPlan
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_fake_trtexec_each_failure_names_its_cause_and_the_log_stays(
 
 @pytest.mark.parametrize(("version", "is_typed"), [(None, True), ("10.13.3", True), ("11.0.0.5", False)])
 def test_trtexec_gets_the_options_of_the_build(version: str | None, is_typed: bool) -> None:
-    plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"))
+    plan = TensorRTPlan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"))
     command = plans.trtexec_command(plan, version=version)
     assert {"--memPoolSize=workspace:512", "--timingCacheFile=t.cache"} <= {*command}
     assert ("--stronglyTyped" in command, "--fp16" in command) == (is_typed, False)

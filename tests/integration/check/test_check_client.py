@@ -22,8 +22,8 @@ from tests.support.boxes import free_port
 from tests.support.check_client import check_client
 from tests.support.sm_command import run_sm
 from trireme_tools.check import calls
-from trireme_tools.check.calls import InProcessCaller, Request
-from trireme_tools.check.check_report import Report
+from trireme_tools.check.calls import CheckRequest, InProcessCaller
+from trireme_tools.check.check_report import ClientReport
 from trireme_tools.check.client_checks import CheckFailed, Sample, check_golden, check_mutations
 from trireme_tools.check.examination import run_check
 from trireme_tools.check.isolated_load import find_problem
@@ -207,8 +207,8 @@ def test_a_hanging_call_is_reported_and_does_not_hang_the_check(
 ) -> None:
     monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 0.5)
     caller = InProcessCaller(hanging_client)
-    assert caller.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
-    assert caller.ask(Request({"text": "sleep"})).status == 0
+    assert caller.ask(CheckRequest({"text": "yes", "times": 2})).result == "yesyes"
+    assert caller.ask(CheckRequest({"text": "sleep"})).status == 0
 
 
 def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
@@ -217,6 +217,6 @@ def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     caller, sample = InProcessCaller(hanging_client), Sample({"text": "row"}, "row")
     finding = run_check("mutated payloads", lambda: check_mutations(caller, hanging_client, sample))
-    report = Report("stubborn", [finding])
+    report = ClientReport("stubborn", [finding])
     assert (finding.passed, report.passed) == (None, True)
     assert report.verdict() == "stubborn passes (not checked: mutated payloads)"

@@ -14,7 +14,7 @@ from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
 from tests.support.demo_box import demo
 from tests.support.task_models import new_model
-from trireme_tools.prepare.demo import Preparation
+from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
 
 __all__ = ["demo"]
@@ -25,7 +25,7 @@ SAMPLES = HERE / "clients" / "yolov5" / "sample"
 @pytest.mark.exhaustive
 def test_the_script_counts_what_each_picture_shows(boxes: Boxes, demo: Path, tmp_path: Path) -> None:
     recipe, cache = HERE / "model" / "yolov5", Cache(Settings.read({}).cache)
-    built = Preparation(cache, recipe.parent, Progress(sys.stderr)).build(Recipe.load(recipe))
+    built = DemoPreparation(cache, recipe.parent, Progress(sys.stderr)).build(Recipe.load(recipe))
     options = ("--task", "object-detection", "--labels", HERE / "clients" / "yolov5" / "coco.txt")
     new_model("counter", tmp_path, built / "model.onnx", *options, "--preprocess", recipe / "preprocess.json")
     pictures = tmp_path / "pictures"

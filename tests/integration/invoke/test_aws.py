@@ -16,7 +16,7 @@ from tests.support.aws import aws_client, fake_aws
 from tests.support.http_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.endpoint import MAX_INLINE_BYTES
-from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.messages import InvokeReply
 from trireme_tools.invoke.showing import save_body
 
 #: More than a call itself takes.
@@ -120,7 +120,7 @@ def test_a_picture_that_cannot_be_written_completely_leaves_no_file(tmp_path: Pa
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit_before[1]))  # as a full disk would
     try:
         with pytest.raises(CommandError, match=r"cat\.png"):
-            save_body(Reply(200, "image/png", bytes(100_000)), "cat", tmp_path)
+            save_body(InvokeReply(200, "image/png", bytes(100_000)), "cat", tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit_before)
     assert list(tmp_path.iterdir()) == []

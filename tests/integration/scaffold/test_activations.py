@@ -13,7 +13,7 @@ import pytest
 from onnx import parser
 
 from sm.plugins.sources import ClientSource
-from sm.repository.model_makers import Source, make
+from sm.repository.model_makers import RepositorySource, make
 from sm.router.answers import dumps
 from sm.settings import Settings
 from tests.support.onnx_graphs import write_graph
@@ -144,7 +144,7 @@ def test_a_folder_that_the_box_builds_answers_with_the_graphs_own_probabilities(
         graph = write_checkpoint(tmp_path / kind, task)
         if kind == "ended":
             end_in(graph, end, 17)
-        repository, said = make(settings, Source(tmp_path / kind, "HF_MODEL_ID"))
+        repository, said = make(settings, RepositorySource(tmp_path / kind, "HF_MODEL_ID"))
         assert bool(said) == (kind == "ended")
         model = repository / kind
         client = load_client(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.repository.model_makers import Source, make
+from sm.repository.model_makers import RepositorySource, make
 from sm.settings import Settings
 from tests.support.box_fixture import Boxes
 from tests.support.task_models import write_text_model
@@ -49,4 +49,4 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, name: str, task: str) 
     (tmp_path / "no graph" / "model.onnx").write_bytes(b"not a graph")
     settings = Settings.read({"HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")})
     with pytest.raises(StartError):
-        make(settings, Source(Path(name) if "/" in name else tmp_path / name, "HF_MODEL_ID"))
+        make(settings, RepositorySource(Path(name) if "/" in name else tmp_path / name, "HF_MODEL_ID"))

@@ -25,7 +25,7 @@ from sm.model_processes.monitor import (
     TRUSTED_CHANGES,
     ModelProcessMonitor,
 )
-from sm.model_processes.reports import Report
+from sm.model_processes.reports import EndedGeneration
 from sm.model_processes.search import ModelProcesses
 from sm.polling import WATCH_S
 from sm.run_state import SHARED_MEMORY
@@ -251,7 +251,7 @@ def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None
 def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(parent: Parent) -> None:
     stalled, other, neighbour = (parent.start(instance) for instance in ("one_0_0", "one_0_1", "two_0_0"))
     assert parent.shared.report("one", 0)
-    assert parent.monitor.decide(Report("one", 0, "one_0_0")) == ""
+    assert parent.monitor.decide(EndedGeneration("one", 0, "one_0_0")) == ""
     parent.wait_for_state(stalled)
     assert {state_of(other), state_of(neighbour)} <= {b"S", b"R"}
     assert (parent.is_out(), parent.is_out("two")) == (True, False)
@@ -261,7 +261,7 @@ def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(pa
     # What was started since the model is out belongs to the next load.
     new, number = parent.start("one_0_2"), parent.shared.number("one")
     assert parent.shared.report("one", number)
-    parent.monitor.decide(Report("one", number))
+    parent.monitor.decide(EndedGeneration("one", number))
     parent.wait_for_state(other)
     assert state_of(new) in b"SR"
     assert parent.shared.refusal("one") == NO_PROCESS
@@ -290,7 +290,7 @@ def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
     # Triton may have waited for it already.
     if waited_for:
         parent.wait_for_first()
-    said = parent.monitor.decide(Report("one", 0, "one_0_0"))
+    said = parent.monitor.decide(EndedGeneration("one", 0, "one_0_0"))
     assert said
     assert said.endswith(OOM_KILLED) == memory_ran_out
     assert parent.shared.crashed("one", 0)

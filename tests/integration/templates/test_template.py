@@ -13,7 +13,7 @@ import pytest
 from tests.integration.templates.linting import cfn_lint
 from tests.support.sm_command import RunSm
 from tests.support.snapshots import changes, check_snapshot
-from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.deployment_plan import DeploymentPlan
 from trireme_tools.deploy.gpu_hosts import known_amis
 from trireme_tools.deploy.model_data import ModelData
 
@@ -83,7 +83,7 @@ def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_pa
 
 def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
     resources = print_template(sm, "cloudformation", KINDS["plain"])["Resources"]
-    plan = Plan("cats", IMAGE, ModelData(DATA), ROLE.split()[1], ami=known_amis()[-1])
+    plan = DeploymentPlan("cats", IMAGE, ModelData(DATA), ROLE.split()[1], ami=known_amis()[-1])
     assert resources["Model"]["Properties"] == plan.model()
     name = {"EndpointConfigName": plan.configuration_name}
     assert resources["Endpoint"]["Properties"] | name == plan.endpoint()

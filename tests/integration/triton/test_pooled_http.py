@@ -16,7 +16,7 @@ from sm.invocation import Invocation
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
 from sm.triton.calls import Calls
-from sm.triton.http_proxy import Reply, Request, Upstream
+from sm.triton.http_proxy import ProxyReply, ProxyRequest, Upstream
 from tests.integration.triton.scripted_triton import socket_server
 
 pytestmark = pytest.mark.core
@@ -102,10 +102,10 @@ def timeout_s(kind: str) -> float:
     return TIMEOUT_S if kind in BAD else CERTAIN_TIMEOUT_S
 
 
-def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") -> Reply | None:
+def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") -> ProxyReply | None:
     try:
         invocation = Invocation(time.monotonic() + timeout_s(kind))
-        return upstream.send(Request(method, f"/{number}", headers={"answer": kind}), invocation)
+        return upstream.send(ProxyRequest(method, f"/{number}", headers={"answer": kind}), invocation)
     except TriremeError:
         return None
 

@@ -14,7 +14,7 @@ from sm.errors import NotReady, TriremeError
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton.calls import Calls
 from sm.triton.channel import Channel
-from sm.triton.http_proxy import Request, Upstream
+from sm.triton.http_proxy import ProxyRequest, Upstream
 from sm.triton.triton_errors import HTTP_CODES, Failed
 from tests.integration.triton.scripted_triton import Call, h2_server
 from tests.support.http_server import serving
@@ -47,7 +47,7 @@ def over_http(said: Said) -> type[TriremeError]:
         upstream = Upstream(int(url.rpartition(":")[2]), TIMEOUT_S, Calls(AnswerGuard(None)))
         with contextlib.closing(upstream):
             try:
-                reply = upstream.send(Request("POST", "/v2/models/x/infer", b'{"inputs": []}'))
+                reply = upstream.send(ProxyRequest("POST", "/v2/models/x/infer", b'{"inputs": []}'))
             except NotReady as error:
                 return type(error)
     assert reply.failure is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sm.control import state as box_state
-from sm.control.history import Changes, ProcessGroup, Recorder
+from sm.control.history import HistoryRecorder, ProcessGroup, StateChanges
 from sm.control.state import all_ready
 from sm.run_state import Box
 from tests.support.nginx_front import make_box
@@ -28,7 +28,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     return box
 
 
-def read_history(history: Recorder) -> dict[str, Any]:
+def read_history(history: HistoryRecorder) -> dict[str, Any]:
     return dict(json.loads(history.read(0.0)))
 
 
@@ -37,7 +37,7 @@ def publish(box: Box, **changes: object) -> None:
 
 
 def test_the_state_is_the_current_one_and_not_that_of_the_last_point(box: Box) -> None:
-    history = Recorder(box)
+    history = HistoryRecorder(box)
     publish(box, ready=False, reason="the router is loading its clients")
     history.record_point()
     assert read_history(history)["box"]["ready"] is False
@@ -89,7 +89,7 @@ def test_the_dashboard_has_each_gpu_of_triton_and_leaves_out_a_file_without_a_si
     monkeypatch.setattr(box_state, "triton_metrics", lambda _: series)
     (box.metrics_folder / "histogram_1.db").touch()  # of a worker, and it has no size yet
     publish(box)
-    history = Recorder(box)
+    history = HistoryRecorder(box)
     history.record_point()
     found = read_history(history)["box"]
     assert (found["gpus"], found["last_minute"]["all"]["answers"]) == (gpus, {})
@@ -126,7 +126,7 @@ def assert_named(events: Iterable[str], *names: str) -> None:
 def test_a_change_of_a_process_is_reported_once(
     states: list[ProcessGroup], named: list[str], restarts: int
 ) -> None:
-    changes = Changes()
+    changes = StateChanges()
     for state, name in zip(states, named, strict=True):
         assert_named(changes.compare_processes([state]), *filter(None, [name]))
     assert changes.restarts(states[-1]) == restarts
@@ -137,7 +137,7 @@ def row(name: str, state: str = "ready", revision: str = "") -> dict[str, str]:
 
 
 def test_new_changed_replaced_and_unloaded_models_are_reported() -> None:
-    changes = Changes()
+    changes = StateChanges()
     polls: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
         ([row("a"), row("b"), row("d", revision="old")], ()),
         ([row("a", "not ready"), row("c"), row("d", revision="old")], ("a is not ready", "b ", "c is ready")),
@@ -152,7 +152,7 @@ def test_new_changed_replaced_and_unloaded_models_are_reported() -> None:
 
 
 def test_the_report_says_why_the_box_is_not_ready() -> None:
-    changes = Changes()
+    changes = StateChanges()
     assert_named(changes.compare_box(True, ""))
     assert_named(changes.compare_box(False, "triton is restarting"), "triton is restarting")
     assert_named(changes.compare_box(True, ""), "ready")

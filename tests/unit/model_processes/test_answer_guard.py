@@ -18,7 +18,7 @@ from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import MAX_HEARTBEAT_AGE_S, REPORTED, SETTLING_S, SharedGeneration, now
 from sm.model_processes.hang_watch import HangWatch
 from sm.model_processes.python_models import PythonModels, Reach
-from sm.model_processes.reports import Report
+from sm.model_processes.reports import EndedGeneration
 from sm.run_state import Box
 from tests.support.boxes import wait_until
 from tests.support.series import value
@@ -37,7 +37,7 @@ def guard(shared: SharedGeneration) -> AnswerGuard:
     return AnswerGuard(SharedGeneration(shared.path))
 
 
-def decide_as_supervisor(shared: SharedGeneration, report: Report) -> bool:
+def decide_as_supervisor(shared: SharedGeneration, report: EndedGeneration) -> bool:
     shared.decide(report.model, report.number, crashed=True)
     shared.refuse(report.model, 0)
     return True
@@ -51,7 +51,7 @@ def test_calls_wait_for_the_decision_about_a_report_and_a_late_one_is_of_no_late
     assert not guard.shared.out_since("resnet")
     with pytest.raises(NotReady):
         guard.admit("resnet")
-    decide_as_supervisor(guard.shared, Report("resnet", 0, ""))
+    decide_as_supervisor(guard.shared, EndedGeneration("resnet", 0, ""))
     assert guard.shared.out_since("resnet")
     guard.confirm(guard.admit("resnet"))
     guard.shared.admit("resnet", guard.shared.out_since("resnet"))
@@ -63,9 +63,9 @@ def test_calls_wait_for_the_decision_about_a_report_and_a_late_one_is_of_no_late
 
 def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(guard: AnswerGuard) -> None:
     ticket, neighbour = guard.admit("resnet"), guard.admit("echo")
-    reports: list[Report] = []
+    reports: list[EndedGeneration] = []
 
-    def send(report: Report) -> bool:
+    def send(report: EndedGeneration) -> bool:
         reports.append(report)
         threading.Timer(0.05, decide_as_supervisor, (guard.shared, report)).start()
         return True
@@ -99,7 +99,7 @@ def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: Sha
     guard.report_stall(guard.admit("all"), "first_more_0_0")
     assert [model for model in models if shared.refusal(model) == REPORTED] == ["first_more"]
     # Without a name it may be any.
-    decide_as_supervisor(shared, Report("first_more", 0))
+    decide_as_supervisor(shared, EndedGeneration("first_more", 0))
     guard.report_stall(guard.admit("all"), "")
     assert all(map(shared.refusal, models))
 

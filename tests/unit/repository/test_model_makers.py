@@ -12,10 +12,10 @@ import pytest
 from sm import entry_points
 from sm.errors import StartError
 from sm.repository import model_makers
-from sm.repository.model_makers import ModelMaker, Source, main, make
+from sm.repository.model_makers import ModelMaker, RepositorySource, main, make
 from sm.settings import Settings
 
-ASKED: Source = Source(Path("owner/name"), "HF_MODEL_ID")
+ASKED: RepositorySource = RepositorySource(Path("owner/name"), "HF_MODEL_ID")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ModelMaker]:
 
 
 def maker(said: str | None) -> Callable[..., Any]:
-    def make(source: Source, settings: Settings, machine: object, repository: Path) -> str | None:
+    def make(source: RepositorySource, settings: Settings, machine: object, repository: Path) -> str | None:
         assert not repository.exists()
         if said is not None:
             repository.mkdir(parents=True)

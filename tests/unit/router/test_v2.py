@@ -24,7 +24,7 @@ from sm.router.triton_requests import (
     to_v2_answer,
     without_request_token,
 )
-from sm.triton.http_proxy import HEADER_SIZE, Reply, check_json
+from sm.triton.http_proxy import HEADER_SIZE, ProxyReply, check_json
 from sm.triton.inference_plan import REQUEST_TOKEN
 
 
@@ -56,22 +56,25 @@ def strict(text: bytes) -> object:
 
 
 def test_numbers_that_json_does_not_have_are_null_in_tritons_answers() -> None:
-    answer = to_v2_answer(Reply(200, {"content-type": JSON}, ANSWER))
+    answer = to_v2_answer(ProxyReply(200, {"content-type": JSON}, ANSWER))
     assert strict(answer.read()) == RIGHT
     tensors = bytes(range(256))
     size = {HEADER_SIZE: str(len(ANSWER)), "content-type": OCTET_STREAM}
-    answer = to_v2_answer(Reply(200, size, ANSWER + tensors))
+    answer = to_v2_answer(ProxyReply(200, size, ANSWER + tensors))
     count = int(answer.headers[HEADER_SIZE])
     assert (strict(answer.read()[:count]), answer.read()[count:]) == (RIGHT, tensors)
-    assert to_answer(Reply(200, size, ANSWER + tensors)).content_type == f"{BINARY};json-header-size={count}"
-    stream = to_v2_answer(Reply(200, {"content-type": "text/event-stream"}, iter([b"data: [NaN]\n\n"])))
+    assert (
+        to_answer(ProxyReply(200, size, ANSWER + tensors)).content_type
+        == f"{BINARY};json-header-size={count}"
+    )
+    stream = to_v2_answer(ProxyReply(200, {"content-type": "text/event-stream"}, iter([b"data: [NaN]\n\n"])))
     assert list(stream.body) == [b"data: [null]\n\n"]
 
 
 def test_an_output_that_is_not_utf8_has_no_form_in_json() -> None:
     with pytest.raises(NotAcceptable):
-        to_v2_answer(Reply(200, {"content-type": JSON}, b'{"outputs":[{"data":["\xff"]}]}'))
-    assert to_v2_answer(Reply(200, {"content-type": JSON}, '["ü"]'.encode())).read() == '["ü"]'.encode()
+        to_v2_answer(ProxyReply(200, {"content-type": JSON}, b'{"outputs":[{"data":["\xff"]}]}'))
+    assert to_v2_answer(ProxyReply(200, {"content-type": JSON}, '["ü"]'.encode())).read() == '["ü"]'.encode()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckRequest:
     """A payload and its parameters in the dispatch form."""
 
     payload: Any
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Reply:
+class CheckReply:
     """A status (0: no answer in time) and a body; ``why`` is the client's own exception, if it raised one."""
 
     status: int
@@ -68,7 +68,7 @@ class Reply:
 class Caller(Protocol):
     """Sends requests to the client."""
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: CheckRequest) -> CheckReply:
         """Return the reply within :data:`REQUEST_TIMEOUT_S`."""
         ...
 
@@ -84,21 +84,21 @@ class InProcessCaller:
         logger.propagate = False
         logger.addHandler(self._reasons)
 
-    def ask(self, request: Request) -> Reply:
-        replies: list[Reply] = []
+    def ask(self, request: CheckRequest) -> CheckReply:
+        replies: list[CheckReply] = []
         # A hanging thread cannot be ended; a daemon thread does not keep the process alive.
         thread = threading.Thread(target=lambda: replies.append(self.reply(request)), daemon=True)
         thread.start()
         thread.join(REQUEST_TIMEOUT_S + 5)
-        return replies[0] if replies else Reply(0)
+        return replies[0] if replies else CheckReply(0)
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request: CheckRequest) -> CheckReply:
         """Call in the current thread, without a time limit."""
         self._reasons.forget()
         with running(Invocation(time.monotonic() + REQUEST_TIMEOUT_S)) as invocation:
             answer = self._answer(request.body(self.client.name), invocation)
         status = 0 if answer.status == 504 else answer.status
-        return Reply(status, json.loads(answer.read()), self._reasons.last())
+        return CheckReply(status, json.loads(answer.read()), self._reasons.last())
 
     def _answer(self, body: bytes, invocation: Invocation) -> Answer:
         try:
@@ -158,7 +158,7 @@ class RemoteCaller:
     def __init__(self, url: str, model: str) -> None:
         self._url, self._model = url, model
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: CheckRequest) -> CheckReply:
         end = time.monotonic() + REQUEST_TIMEOUT_S
         reply = self._send(request, REQUEST_TIMEOUT_S)
         while reply.status in BUSY and time.monotonic() < end:
@@ -166,18 +166,18 @@ class RemoteCaller:
             reply = self._send(request, max(1.0, end - time.monotonic()))
         return reply
 
-    def _send(self, request: Request, seconds: float) -> Reply:
+    def _send(self, request: CheckRequest, seconds: float) -> CheckReply:
         headers = {"Content-Type": "application/json"}
         http_request = urllib.request.Request(  # noqa: S310  (the address was looked at)
             f"{self._url}/invocations", request.body(self._model), headers
         )
         try:
             with urllib.request.urlopen(http_request, timeout=seconds) as answer:  # noqa: S310
-                return Reply(answer.status, _parse(answer.read()))
+                return CheckReply(answer.status, _parse(answer.read()))
         except urllib.error.HTTPError as error:
-            return Reply(error.code, _parse(error.read()))
+            return CheckReply(error.code, _parse(error.read()))
         except TimeoutError:
-            return Reply(0)
+            return CheckReply(0)
         except OSError as error:
             raise CommandError(f"no box answers at {self._url}: {error}.") from None
 

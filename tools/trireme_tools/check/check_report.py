@@ -28,7 +28,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class ClientReport:
     """All findings on a client; ``stages`` in milliseconds of one request."""
 
     client: str

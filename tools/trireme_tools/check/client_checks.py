@@ -29,11 +29,11 @@ from sm.plugins import checks
 from sm.router.answers import dumps
 from sm.router.dispatch import validate_payload
 from trireme_tools.check import payload_mutations
-from trireme_tools.check.calls import Caller, InProcessCaller, Reply, Request, read_request
+from trireme_tools.check.calls import Caller, CheckReply, CheckRequest, InProcessCaller, read_request
 from trireme_tools.check.recording_triton import RecordingTriton
 
 
-def find_change(client: Client, request: Request) -> str | None:
+def find_change(client: Client, request: CheckRequest) -> str | None:
     """Describe the part of the payload that ``inference`` changes; None if there is none."""
     invocation = read_request(client, request.body(client.name))
     payload = validate_payload(client, invocation, invocation.records[0])
@@ -174,7 +174,7 @@ def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:
 
 def check_tensors(caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> str:
     """Check that the tensors that the client sends are those of its models."""
-    caller.ask(Request(sample.payload))
+    caller.ask(CheckRequest(sample.payload))
     if recording.faults:
         raise CheckFailed("; ".join(islice(recording.faults, 3)))
     return f"names, dtypes and shapes are those of {', '.join(caller.client.required_models()) or 'no model'}"
@@ -182,7 +182,7 @@ def check_tensors(caller: InProcessCaller, recording: RecordingTriton, sample: S
 
 def check_golden(caller: Caller, sample: Sample) -> str:
     """Check that the sample gets its golden answer."""
-    reply = caller.ask(Request(sample.payload))
+    reply = caller.ask(CheckRequest(sample.payload))
     if reply.status != 200:
         kind = "non-JSON result: " if "cannot be sent" in reply.sentence else ""
         raise CheckFailed(f"{kind}the sample gives {reply.sentence}")
@@ -195,10 +195,10 @@ def check_golden(caller: Caller, sample: Sample) -> str:
 
 def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
     """Check that mistaken payloads get a result or a 4xx."""
-    failures: list[tuple[Request, Reply]] = []
+    failures: list[tuple[CheckRequest, CheckReply]] = []
     results = 0
 
-    def ask(request: Request) -> bool:
+    def ask(request: CheckRequest) -> bool:
         nonlocal results
         reply = caller.ask(request)
         results += reply.status == 200
@@ -217,12 +217,12 @@ def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
     return f"{count} mutated payloads: {results} results, {count - results} refused with a 4xx"
 
 
-def _is_null(request: Request) -> bool:
+def _is_null(request: CheckRequest) -> bool:
     fields = request.payload if request.parameters is None else request.parameters
     return fields is None or (isinstance(fields, dict) and None in fields.values())
 
 
-def run_alone(caller: Caller, sample: Sample) -> list[tuple[Request, Any]]:
+def run_alone(caller: Caller, sample: Sample) -> list[tuple[CheckRequest, Any]]:
     """Return different requests, each with its answer when it runs alone."""
     replies = [
         (request, caller.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
@@ -247,7 +247,9 @@ def check_threads(caller: Caller, sample: Sample) -> str:
     return f"{THREADS} threads with {len(alone)} payloads get the answers of one"
 
 
-def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Request, Any]]) -> None:
+def _compare(
+    reply: CheckReply, request: CheckRequest, expected: Any, alone: list[tuple[CheckRequest, Any]]
+) -> None:
     if reply.status != 200:
         raise CheckFailed(
             f"among {THREADS} threads {payload_mutations.format_request(request)} gives {reply.sentence}"
@@ -266,7 +268,7 @@ def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Re
 def check_payload_unchanged(client: Client, sample: Sample) -> str:
     """Check that a call leaves the payload unchanged."""
     try:
-        change = find_change(client, Request(sample.payload))
+        change = find_change(client, CheckRequest(sample.payload))
     except Exception as error:
         raise CheckFailed(f"the sample gives {type(error).__name__}: {error}") from None
     if change:
@@ -276,7 +278,7 @@ def check_payload_unchanged(client: Client, sample: Sample) -> str:
 
 def check_memory(caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> str:
     """Check that memory does not grow. Triton's answers are replayed, so the memory is the client's."""
-    requests = [request for request, _ in run_alone(caller, sample)] or [Request(sample.payload)]
+    requests = [request for request, _ in run_alone(caller, sample)] or [CheckRequest(sample.payload)]
     recording.replaying = True
     try:
         leak = find_leak(
@@ -309,7 +311,7 @@ def mean_milliseconds(
     """
     before = seconds()
     for _ in range(TIMED_CALLS):
-        caller.ask(Request(sample.payload))
+        caller.ask(CheckRequest(sample.payload))
     after = seconds()
     milliseconds = {
         name: (value - before.get(name, 0.0)) / TIMED_CALLS * 1000 for name, value in after.items()

@@ -17,7 +17,7 @@ from sm.plugins.sources import ClientSource
 from sm.settings import Settings
 from trireme_tools.check import client_checks, discovery, isolated_load
 from trireme_tools.check.calls import InProcessCaller, RemoteCaller
-from trireme_tools.check.check_report import CheckSkipped, Finding, Report
+from trireme_tools.check.check_report import CheckSkipped, ClientReport, Finding
 from trireme_tools.check.client_checks import CheckFailed, Sample
 from trireme_tools.check.discovery import choose_models, find_box_clients
 from trireme_tools.check.recording_triton import RecordingTriton
@@ -37,15 +37,15 @@ class Examination:
     settings: Settings
     note: Callable[[Finding], None]
 
-    def run(self, url: str | None = None) -> Report:
+    def run(self, url: str | None = None) -> ClientReport:
         """Make all checks; the rest is skipped if the client does not load."""
-        report = Report(self.source.name)
+        report = ClientReport(self.source.name)
         for finding in self._findings(report, url):
             report.findings.append(finding)
             self.note(finding)
         return report
 
-    def _findings(self, report: Report, url: str | None) -> Iterator[Finding]:
+    def _findings(self, report: ClientReport, url: str | None) -> Iterator[Finding]:
         sample = Sample.of(self.source.file.parent / "sample")
         loading = run_check(LOADS, self._check_loading)
         yield loading
@@ -64,7 +64,7 @@ class Examination:
             raise CheckFailed(problem)
         return "with no Triton and no network"
 
-    def _check_in_process(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
+    def _check_in_process(self, client: Client, sample: Sample, report: ClientReport) -> Iterator[Finding]:
         repository = choose_models(self.source, client, self.settings)
         with triton(client.required_models(), repository, self.settings) as transport:
             recording = RecordingTriton(transport)
@@ -91,7 +91,9 @@ class Examination:
         check(caller.client, self.source, recording)
         return client_checks.check_tensors(caller, recording, sample)
 
-    def _check_remote(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
+    def _check_remote(
+        self, client: Client, sample: Sample, report: ClientReport, url: str
+    ) -> Iterator[Finding]:
         caller = RemoteCaller(url, client.name)
         tensors = run_check(NAMES, lambda: _check_remote_tensors(client, url))
         yield tensors

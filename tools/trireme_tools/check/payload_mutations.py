@@ -16,14 +16,14 @@ import numpy as np
 import pybase64
 
 from sm.client.base import Client
-from trireme_tools.check.calls import Request
+from trireme_tools.check.calls import CheckRequest
 from trireme_tools.check.check_report import CheckSkipped
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Request], bool]) -> int:
+def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[CheckRequest], bool]) -> int:
     """Call ``ask`` with up to ``count`` mutated payloads, the same in each run, until it returns False.
 
     Simple mistakes come first: each field missing, null and of another type. Returns how many were sent.
@@ -39,7 +39,7 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         ) from None
     sent_count, is_running = 0, True
 
-    def send(request: Request) -> None:
+    def send(request: CheckRequest) -> None:
         nonlocal sent_count, is_running
         if is_running and sent_count < count:
             sent_count += 1
@@ -58,7 +58,7 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         suppress_health_check=list(HealthCheck),
     )
     @given(mutated_requests(schema, sample))
-    def generated(request: Request) -> None:
+    def generated(request: CheckRequest) -> None:
         send(request)
 
     if is_running:
@@ -66,7 +66,7 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
     return sent_count
 
 
-def simple_mistakes(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
+def simple_mistakes(schema: Mapping[str, Any], sample: Any) -> Iterator[CheckRequest]:
     """Yield each field of payload and parameters with each simple mistake; then the payload itself."""
     wrong_values: tuple[Any, ...] = (None, "", 0, -1, True, [], {}, "x", 1e308)
     for place, members, holder in _objects(schema, sample):
@@ -78,10 +78,10 @@ def simple_mistakes(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]
                 yield _request(sample, place, {**holder, name: value})
         yield _request(sample, place, {**holder, "no_such_field": 1})
     for value in (*wrong_values, [None], [sample, sample]):
-        yield Request(value)
+        yield CheckRequest(value)
 
 
-def mutated_requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[Request]:
+def mutated_requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[CheckRequest]:
     """Generate requests with one changed field: another value of its type, or any JSON."""
     from hypothesis import strategies as st
 
@@ -92,19 +92,19 @@ def mutated_requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[R
             if holder.get(name) is not None:
                 value = st.one_of(similar_values(holder[name]), value)
             kinds.append(value.map(partial(_replace_field, sample, place, holder, name)))
-    return st.one_of(*kinds) if kinds else any_json().map(Request)
+    return st.one_of(*kinds) if kinds else any_json().map(CheckRequest)
 
 
-def variants(sample: Any, count: int) -> Iterator[Request]:
+def variants(sample: Any, count: int) -> Iterator[CheckRequest]:
     """Yield the sample and different requests like it, whose answers must not be mixed up."""
-    yield Request(sample)
+    yield CheckRequest(sample)
     fields = sorted(sample) if isinstance(sample, dict) else []
     for turn in range(count - 1):
         changed = copy.deepcopy(sample)
         for name in fields:
             changed[name] = _vary(changed[name], turn + 1)
         if changed != sample:
-            yield Request(changed)
+            yield CheckRequest(changed)
 
 
 def values_of_type(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
@@ -221,15 +221,15 @@ def _resolve(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str,
     return target
 
 
-def _request(sample: Any, place: str, holder: Mapping[str, Any]) -> Request:
-    return Request(dict(holder)) if place == "payload" else Request(sample, holder)
+def _request(sample: Any, place: str, holder: Mapping[str, Any]) -> CheckRequest:
+    return CheckRequest(dict(holder)) if place == "payload" else CheckRequest(sample, holder)
 
 
-def _replace_field(sample: Any, place: str, holder: Mapping[str, Any], name: str, value: Any) -> Request:
+def _replace_field(sample: Any, place: str, holder: Mapping[str, Any], name: str, value: Any) -> CheckRequest:
     return _request(sample, place, {**holder, name: value})
 
 
-def format_request(request: Request) -> str:
+def format_request(request: CheckRequest) -> str:
     """Format a request in one line, with long texts cut."""
     name = "payload" if request.parameters is None else "parameters"
     text = json.dumps(_shorten({name: getattr(request, name)}))

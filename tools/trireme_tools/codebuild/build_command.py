@@ -25,7 +25,7 @@ from trireme_tools.deploy.deletion import ask
 from trireme_tools.deploy.file_upload import FileUploader
 from trireme_tools.deploy.upload import default_bucket, provide_default_bucket
 from trireme_tools.deploy.waiting import Waiter
-from trireme_tools.package.contents import Entry
+from trireme_tools.package.contents import ArchiveEntry
 
 #: The variable by which a build is found again: what it was made of.
 IDENTITY = "IDENTITY"
@@ -191,14 +191,14 @@ def send(account: Account, names: Names, models: Path | None, packed: bytes, ide
     return str(FileUploader(account, models, read_entries(models)).send(bucket, f"{names.prefix}models/").url)
 
 
-def read_entries(models: Path) -> list[Entry]:
+def read_entries(models: Path) -> list[ArchiveEntry]:
     """Return all below a folder. Links are followed, as the hash in the tag follows them."""
     paths = [
         Path(above, name)
         for above, folders, files in os.walk(models, followlinks=True)
         for name in (*folders, *files)
     ]
-    return [Entry(path.relative_to(models).as_posix(), path) for path in sorted(paths)]
+    return [ArchiveEntry(path.relative_to(models).as_posix(), path) for path in sorted(paths)]
 
 
 def source_key(names: Names, identity: str) -> str:

@@ -27,7 +27,7 @@ class EndpointInstances(BaseModel, extra="forbid"):
     price: Decimal | None = Field(None, ge=0, le=10_000)
 
 
-class Plan(BaseModel, extra="forbid"):
+class PricedPlan(BaseModel, extra="forbid"):
     """A plan that gives prices has one Region."""
 
     regions: tuple[str, ...] = Field(min_length=1)
@@ -43,7 +43,7 @@ class Plan(BaseModel, extra="forbid"):
         return (*self.models, self.shared, *self.components)
 
     @model_validator(mode="after")
-    def complete(self) -> Plan:
+    def complete(self) -> PricedPlan:
         """Name what has no name."""
         if len(self.regions) > 1 and any(row.price is not None for row in self.all):
             raise ValueError("a plan for several Regions gives no price: it would be the same in all of them")
@@ -55,11 +55,11 @@ class Plan(BaseModel, extra="forbid"):
         return self
 
 
-def read(file: Path) -> Plan:
+def read(file: Path) -> PricedPlan:
     """Read the plan in ``file``. :class:`CommandError` names the wrong member."""
     try:
         # A price may be a string: 0.736 is not a binary fraction.
-        return Plan.model_validate(json.loads(file.read_bytes(), parse_float=Decimal))
+        return PricedPlan.model_validate(json.loads(file.read_bytes(), parse_float=Decimal))
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
@@ -120,7 +120,7 @@ def fetch_prices(profile: str | None) -> Prices:
     return prices.live_prices(aws.session(prices.PRICE_LIST_REGION, profile))
 
 
-def choose(plan: Plan, other: Prices) -> Prices:
+def choose(plan: PricedPlan, other: Prices) -> Prices:
     """Choose prices: the plan's own, in its Region, take precedence."""
     plan_prices = {machine.instance: machine.price for machine in plan.all if machine.price is not None}
     if not plan_prices:
@@ -133,7 +133,7 @@ def choose(plan: Plan, other: Prices) -> Prices:
     return Prices(f"the plan's own prices and {other.source}", price)
 
 
-def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
+def table(plan: PricedPlan, region: str, price: Price) -> Iterator[str]:
     """Yield the table for one Region, with the savings."""
     priced = [(instances, price(region, instances.instance)) for instances in plan.all]
     costs = [month(instances, hour, plan.days) for instances, hour in priced]
@@ -154,7 +154,7 @@ def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
     yield f"{region}: {comparison} {abs(separate - shared)}{share}"
 
 
-def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
+def costs_of(plan: PricedPlan, region: str, price: Price) -> dict[str, Decimal]:
     """Return the month's cost of each model's endpoint, of all together, of the components' and of the shared
     one.
     """

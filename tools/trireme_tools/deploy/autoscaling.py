@@ -21,7 +21,7 @@ ENDPOINT, QUEUE, COMPONENT = "endpoint", "queue", "component"
 
 
 @dataclass(frozen=True)
-class Target:
+class ScalingTarget:
     """``value`` for each instance: percent of ``cpu`` or ``gpu``, or requests of a ``target``.
 
     Requests are those of a minute or, for an asynchronous endpoint, those that wait.
@@ -37,7 +37,7 @@ class Scaling:
 
     least: int
     most: int
-    targets: Sequence[Target]
+    targets: Sequence[ScalingTarget]
     of: str = ENDPOINT
 
     def to_text(self) -> str:
@@ -51,7 +51,7 @@ class Scaling:
         limits, *targets = text.split()
         least, _, most = limits.partition(":")
         pairs = (target.split("=") for target in targets)
-        return cls(int(least), int(most), [Target(kind, float(value)) for kind, value in pairs], of)
+        return cls(int(least), int(most), [ScalingTarget(kind, float(value)) for kind, value in pairs], of)
 
 
 def read(options: argparse.Namespace, has_default: bool = False, component: bool = False) -> Scaling | None:
@@ -62,7 +62,7 @@ def read(options: argparse.Namespace, has_default: bool = False, component: bool
     """
     requests = options.target_invocations
     chosen = {REQUESTS: requests, "cpu": options.target_cpu, "gpu": options.target_gpu}
-    targets = [Target(kind, value) for kind, value in chosen.items() if value is not None]
+    targets = [ScalingTarget(kind, value) for kind, value in chosen.items() if value is not None]
     if not options.autoscale:
         if options.target_cpu or options.target_gpu:
             raise CommandError("--target-cpu and --target-gpu need --autoscale MIN:MAX.")
@@ -125,12 +125,12 @@ def current(account: Account, name: str, of: str) -> Scaling | None:
     """
     if not (existing := current_limits(account, name, of)):
         return None
-    kinds = {policy_name(name, Target(kind, 0)): kind for kind in KINDS}
+    kinds = {policy_name(name, ScalingTarget(kind, 0)): kind for kind in KINDS}
     targets, others = [], []
     for row in _policies(account, name, of):
         if kind := kinds.get(row["PolicyName"]):
             value = row["TargetTrackingScalingPolicyConfiguration"]["TargetValue"]
-            targets.append(Target(kind, float(value)))
+            targets.append(ScalingTarget(kind, float(value)))
         elif row["PolicyName"] != f"{name}-{WAKE}":
             others.append(f"the policy {row['PolicyName']}")
     with account.optional():
@@ -185,14 +185,14 @@ def remove(account: Account, name: str, of: str = ENDPOINT) -> None:
     )
 
 
-def policy_name(name: str, target: Target) -> str:
+def policy_name(name: str, target: ScalingTarget) -> str:
     return f"{name}-{target.kind}"
 
 
 def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
     """Remove our policies for other targets: an old one would still add instances."""
     current = {policy_name(name, tracked) for tracked in scaling.targets}
-    possible = {policy_name(name, Target(kind, 0)) for kind in KINDS}
+    possible = {policy_name(name, ScalingTarget(kind, 0)) for kind in KINDS}
     for row in _policies(account, name, scaling.of):
         if row["PolicyName"] in possible - current:
             account.remove(

@@ -11,7 +11,7 @@ from sm.errors import CommandError
 from trireme_tools.deploy import api_fields, endpoint_logs, quotas, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deploy_arguments import COMPUTE
-from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.deployment_plan import DeploymentPlan
 from trireme_tools.deploy.gpu_hosts import AMI
 from trireme_tools.deploy.resources import SAGEMAKER, Resources
 from trireme_tools.deploy.waiting import Waiter, make_failure
@@ -24,7 +24,7 @@ OF_INSTANCES = ("VariantName", "InstanceType", "InitialInstanceCount", AMI, "Rou
 class Component:
     """``copies`` of a plan's model on the instances of ``endpoint``; None: as many as there are, or one."""
 
-    plan: Plan
+    plan: DeploymentPlan
     endpoint: str
     compute: Mapping[str, float]
     copies: int | None = None
@@ -34,7 +34,7 @@ class Component:
     limits: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, options: argparse.Namespace, plan: Plan) -> Component:
+    def of(cls, options: argparse.Namespace, plan: DeploymentPlan) -> Component:
         given = {field: getattr(options, name) for name, field in COMPUTE.items()}
         compute = {field: value for field, value in given.items() if value is not None}
         return cls(

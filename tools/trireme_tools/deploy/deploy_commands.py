@@ -34,7 +34,7 @@ from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.components import Component
 from trireme_tools.deploy.deletion import Deletion
 from trireme_tools.deploy.deployment import ALL_AT_ONCE, Deployment, Rollout
-from trireme_tools.deploy.deployment_plan import Plan, Shadow
+from trireme_tools.deploy.deployment_plan import DeploymentPlan, Shadow
 from trireme_tools.deploy.model_data import ModelData
 from trireme_tools.deploy.upload import Uploader
 from trireme_tools.deploy.verifying import Verifier
@@ -170,7 +170,7 @@ def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow,
     return Shadow(image=chosen, percent=percent), ""
 
 
-def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
+def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> DeploymentPlan:
     """Make all checks of the account before anything is created, then pack the archive."""
     preflight.check_architecture(options.image, options.instance_type)
     if not options.serverless:
@@ -183,7 +183,7 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     repository = deploy_arguments.local_repository(options.model_data)
     data = ModelData()
     known = ModelData("" if repository else options.model_data or "")
-    draft, check_quotas = Plan.of(options, known, role), None
+    draft, check_quotas = DeploymentPlan.of(options, known, role), None
     if options.component:
         draft.check({}, scaled=False, served=None)
         components.check_quotas(account, Component.of(options, draft))
@@ -203,10 +203,12 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     elif url := options.model_data:
         url = url.rstrip("/") + "/" if options.mme else url
         data = model_data.find(account, url, options.mme)
-    return Plan.of(options, data, role)
+    return DeploymentPlan.of(options, data, role)
 
 
-def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
+def _apply(
+    account: Account, options: argparse.Namespace, deployment: Deployment, plan: DeploymentPlan
+) -> None:
     try:
         deployment.apply(plan, _rollout_with_alarms(account, options))
     except EndpointFailed as error:
@@ -229,7 +231,7 @@ def _rollout_with_alarms(account: Account, options: argparse.Namespace) -> Rollo
     return _rollout(options, alarms.choose(account, options.name, options.alarm))
 
 
-def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
+def _verify(account: Account, options: argparse.Namespace, plan: DeploymentPlan) -> int:
     if images.is_prebuilt(plan.image):
         account.progress.say("AWS's own image has no clients: no samples are compared")
         return 0

@@ -27,7 +27,7 @@ from trireme_tools.deploy import (
 )
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.api_fields import Assignment
-from trireme_tools.deploy.deployment_plan import Plan, Shadow
+from trireme_tools.deploy.deployment_plan import DeploymentPlan, Shadow
 from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
 from trireme_tools.deploy.waiting import Waiter, make_failure
 
@@ -117,7 +117,7 @@ class Deployment:
         self._account, self._name, self._waiter = account, name, waiter
         self.resources = Resources(account, name)
 
-    def apply(self, plan: Plan, rollout: Rollout) -> None:
+    def apply(self, plan: DeploymentPlan, rollout: Rollout) -> None:
         """Make the endpoint serve ``plan``. After a failure, what this run created is removed.
 
         After :class:`trireme_tools.aws.ServiceUnavailable` nothing is removed: the next run continues.
@@ -148,7 +148,7 @@ class Deployment:
         changed = deployment_plan.add(configuration, Shadow(), model_of(configuration))
         self._check_exclusions(changed, described, rollout)
 
-    def check(self, plan: Plan, rollout: Rollout, scaled: bool) -> None:
+    def check(self, plan: DeploymentPlan, rollout: Rollout, scaled: bool) -> None:
         """Raise :class:`CommandError` if SageMaker would refuse the plan, before anything is uploaded."""
         served = self.served_configuration()
         if served and exclusions.changes_instances(served, plan.configuration()):
@@ -169,7 +169,7 @@ class Deployment:
     ) -> None:
         scaled = bool(autoscaling.current_limits(self._account, self._name))
         deployment, served = rollout.deployment_configuration(), self.served_configuration()
-        exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
+        exclusions.check(exclusions.RequestedEndpoint(configuration, model, deployment, scaled, served))
 
     def promote_shadow(self, rollout: Rollout) -> None:
         """Serve the shadow's model instead of production's."""
@@ -264,7 +264,7 @@ class Deployment:
                 SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **configuration
             )
 
-    def _make_endpoint(self, plan: Plan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
+    def _make_endpoint(self, plan: DeploymentPlan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
         if endpoint is None:
             self._account.create(
                 SAGEMAKER, "create_endpoint", f"make endpoint {plan.name}", **plan.endpoint()

@@ -101,7 +101,7 @@ class Serverless:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeploymentPlan:
     """An image with its models inside has no ``data``. ``output`` is where an asynchronous endpoint writes
     its answers; ``startup_timeout`` is in seconds.
     """
@@ -130,7 +130,7 @@ class Plan:
     fields: tuple[Assignment, ...] = ()
 
     @classmethod
-    def of(cls, options: argparse.Namespace, data: ModelData, role: str) -> Plan:
+    def of(cls, options: argparse.Namespace, data: ModelData, role: str) -> DeploymentPlan:
         """Read the plan from a command line, see :func:`deploy_arguments.add_description_arguments`."""
         return cls(
             name=options.name,
@@ -168,7 +168,7 @@ class Plan:
         if api_fields.can_check():
             (api_fields.check if self.role else api_fields.check_values)(api_fields.MODEL, model)
             api_fields.check(api_fields.CONFIGURATION, configuration)
-        exclusions.check(exclusions.Wanted(configuration, model, deployment, scaled, served))
+        exclusions.check(exclusions.RequestedEndpoint(configuration, model, deployment, scaled, served))
 
     @property
     def model_name(self) -> str:

@@ -21,7 +21,7 @@ Call = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedEndpoint:
     """The wishes of a command, as the arguments of SageMaker's calls.
 
     Attributes:
@@ -72,7 +72,7 @@ class Exclusion:
     """A row: what it applies to, and what to tell the user. ``page`` is AWS's."""
 
     name: str
-    applies: Callable[[Wanted], Any]
+    applies: Callable[[RequestedEndpoint], Any]
     sentence: str
     page: str
 
@@ -215,7 +215,7 @@ EXCLUSIONS = (
 )
 
 
-def check(wanted: Wanted) -> None:
+def check(wanted: RequestedEndpoint) -> None:
     """Raise :class:`CommandError` with the first row that excludes what is wanted."""
     for row in EXCLUSIONS:
         if row.applies(wanted):

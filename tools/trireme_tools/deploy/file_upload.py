@@ -21,7 +21,7 @@ from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.model_data import ModelData
-from trireme_tools.package.contents import Entry
+from trireme_tools.package.contents import ArchiveEntry
 
 #: Bytes of a part, and of the smallest file that is uploaded in parts. S3 allows 10,000 parts.
 PART_BYTES = 32 << 20
@@ -62,13 +62,13 @@ class FileUploader:
         self,
         account: Account,
         repository: Path,
-        entries: Sequence[Entry],
+        entries: Sequence[ArchiveEntry],
         check: Callable[[], None] | None = None,
     ) -> None:
         self._account, self._repository, self._check = account, repository, check
         folders = {entry.name for entry in entries if entry.is_folder}
         filled = {entry.name.rpartition("/")[0] for entry in entries}
-        empty = [Entry(f"{name}/{PLACEHOLDER}", repository, b"") for name in sorted(folders - filled)]
+        empty = [ArchiveEntry(f"{name}/{PLACEHOLDER}", repository, b"") for name in sorted(folders - filled)]
         self._files = {entry.name: entry for entry in (*entries, *empty) if not entry.is_folder}
 
     def send(self, bucket: str, prefix: str) -> ModelData:
@@ -168,7 +168,7 @@ class _Count(BaseSubscriber):  # type: ignore[misc]
             self.size += bytes_transferred
 
 
-def _digest(entry: Entry) -> str:
+def _digest(entry: ArchiveEntry) -> str:
     if entry.data is not None:
         return hashlib.sha256(entry.data).hexdigest()
     with entry.source.open("rb") as file:

@@ -20,7 +20,7 @@ from trireme_tools.deploy.file_upload import FileUploader, abort_abandoned, tran
 from trireme_tools.deploy.model_data import ModelData
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import ArchivePlan
-from trireme_tools.package.contents import Exclusion
+from trireme_tools.package.contents import ExcludedFiles
 from trireme_tools.package.package_command import inspect
 
 
@@ -42,7 +42,7 @@ class Uploader:
         client_problems = client_loading.find_problems(repository, mme=mme)
         inspect(repository, self._account.progress, client_problems=client_problems)
         if not (archive or mme):
-            entries = archive_plan.plan_one(repository, repository, Exclusion(repository)).entries
+            entries = archive_plan.plan_one(repository, repository, ExcludedFiles(repository)).entries
             return FileUploader(self._account, repository, entries, self._check).send(
                 bucket or provide_default_bucket(self._account), f"{resources.KEY_PREFIX}/{name}/"
             )
@@ -52,7 +52,7 @@ class Uploader:
         except OSError as error:
             raise CommandError(f"{self._cache} cannot be written: {error}.") from None
         with folder as packed:
-            no_exclusion = Exclusion(repository)
+            no_exclusion = ExcludedFiles(repository)
             plans = (
                 archive_plan.plan_each(repository, no_exclusion)
                 if mme

@@ -16,7 +16,7 @@ from sm.plugins.sources import discover, discover_in_models
 from sm.repository.models import CODE
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.deployment_plan import DeploymentPlan
 from trireme_tools.invoke.endpoint import AsyncEndpoint, Endpoint
 from trireme_tools.invoke.messages import InvokeRequest
 
@@ -33,7 +33,9 @@ class _NotServed(Exception):
 class Verifier:
     """Sends requests to an endpoint as its callers do."""
 
-    def __init__(self, account: Account, plan: Plan, endpoint: str, component: str | None = None) -> None:
+    def __init__(
+        self, account: Account, plan: DeploymentPlan, endpoint: str, component: str | None = None
+    ) -> None:
         self._account, self._plan, self._endpoint, self._component = account, plan, endpoint, component
 
     def outcomes(self, clients: tuple[Path, ...], repository: Path | None) -> Iterator[Outcome]:

@@ -39,7 +39,7 @@ EXCLUDED = shutil.ignore_patterns(
 
 
 @dataclass(frozen=True)
-class Interpreter:
+class BasePython:
     """A Python on this machine. ``libraries`` are the folders of its standard library, below ``prefix``."""
 
     version: str
@@ -49,7 +49,7 @@ class Interpreter:
     libpython: Path
 
     @classmethod
-    def find(cls, python: str) -> Interpreter:
+    def find(cls, python: str) -> BasePython:
         """Find a Python of the minor version ``python`` (3.12): the running one, or ``python3.12`` on
         PATH.
         """
@@ -104,7 +104,7 @@ ACTIVATE = Path(__file__).with_name("activate.sh")
 FIRST_LINES = re.compile(rb"\A(#!/bin/sh\n'''exec' [^\n]*\n' '''\n|#![^\n]*python[^\n]*\n)")
 
 
-def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub) -> None:
+def from_wheels(folder: Path, requirements: Path, base: BasePython, stub: Stub) -> None:
     """Create a relocatable Python with the packages; nothing is compiled."""
     base.copy(folder)
     python = folder / "bin" / "python3"

@@ -24,7 +24,7 @@ from sm.repository.machine import Stub
 from sm.settings import Settings
 from trireme_tools.arguments import matching
 from trireme_tools.environments import making
-from trireme_tools.environments.making import Interpreter
+from trireme_tools.environments.making import BasePython
 from trireme_tools.package import archive_writer
 from trireme_tools.package.contents import Contents
 
@@ -175,7 +175,7 @@ class Environments:
 
     def make_locked(self, source: Path, conda: bool, stub: Stub) -> tuple[Path, bool]:
         """Do the same for a caller that holds the cache's lock; also return whether it was created now."""
-        base = None if conda else Interpreter.find(stub.python)
+        base = None if conda else BasePython.find(stub.python)
         key = identity(source, stub, base)
         place = self._cache.root / "environments" / key
         if (place / MARK_FILE).is_file():
@@ -191,7 +191,7 @@ class Environments:
             self._cache.place(moved, place)
         return place, True
 
-    def _fill(self, folder: Path, source: Path, base: Interpreter | None, stub: Stub) -> None:
+    def _fill(self, folder: Path, source: Path, base: BasePython | None, stub: Stub) -> None:
         try:
             if base:
                 making.from_wheels(folder, source, base, stub)
@@ -206,7 +206,7 @@ class Environments:
             raise CommandError(f"the environment cannot be made in {self._cache.root}: {reason}.") from error
 
 
-def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:
+def identity(source: Path, stub: Stub, base: BasePython | None) -> str:
     """Return a hash of the file, of the files that it includes, and of the Python and the platform."""
     parts = [FORMAT_VERSION, stub.python, stub.numpy, platform.machine(), base.version if base else "conda"]
     return hashlib.sha256(json.dumps([*parts, *_contents(source, set())]).encode()).hexdigest()

@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 from sm.errors import CommandError
 from sm.http.s3 import S3Uri
 from trireme_tools import aws
-from trireme_tools.invoke.messages import EVENT_STREAM, InvokeRequest, NoReply, Reply, to_error
+from trireme_tools.invoke.messages import EVENT_STREAM, InvokeReply, InvokeRequest, NoReply, to_error
 from trireme_tools.invoke.url import READ_TIMEOUT_S
 
 
@@ -39,7 +39,7 @@ class Endpoint:
     def close(self) -> None:
         self._runtime.close()
 
-    def ask(self, request: InvokeRequest) -> Reply:
+    def ask(self, request: InvokeRequest) -> InvokeReply:
         """Return the container's answer, whatever its status. :class:`NoReply` if AWS itself refuses."""
         began = time.perf_counter()
         with translate_errors(f"ask the endpoint {self.name}"):
@@ -48,7 +48,7 @@ class Endpoint:
                 body = answer["Body"].read()
             except ClientError as error:
                 return container_reply(error, time.perf_counter() - began)
-        return Reply(200, media_type(answer["ContentType"]), body, time.perf_counter() - began)
+        return InvokeReply(200, media_type(answer["ContentType"]), body, time.perf_counter() - began)
 
     def stream(self, request: InvokeRequest) -> Iterator[bytes]:
         """Yield the answer's bytes as they arrive. Raises errors within the stream."""
@@ -82,13 +82,13 @@ def arguments(name: str, request: InvokeRequest) -> dict[str, Any]:
     }
 
 
-def container_reply(error: ClientError, seconds: float) -> Reply:
+def container_reply(error: ClientError, seconds: float) -> InvokeReply:
     """Return the container's answer inside an error; other errors are raised again."""
     response: dict[str, Any] = dict(error.response)
     if aws.code(error) != "ModelError" or "OriginalStatusCode" not in response:
         raise error
     body = str(response.get("OriginalMessage", "")).encode()
-    return Reply(int(response["OriginalStatusCode"]), "application/json", body, seconds)
+    return InvokeReply(int(response["OriginalStatusCode"]), "application/json", body, seconds)
 
 
 def media_type(content_type: str) -> str:
@@ -136,7 +136,7 @@ class AsyncEndpoint:
         for client in (self._sagemaker, self._runtime, self._s3):
             client.close()
 
-    def ask(self, request: InvokeRequest) -> Reply:
+    def ask(self, request: InvokeRequest) -> InvokeReply:
         """Return the answer; a failure is an answer with status 424."""
         began = time.perf_counter()
         temporary: list[S3Uri] = []
@@ -180,12 +180,12 @@ class AsyncEndpoint:
         parts = (place.key.strip("/"), "requests", str(uuid.uuid4()))
         return S3Uri(place.bucket, "/".join(filter(None, parts)))
 
-    def _wait(self, statuses: dict[str, int], began: float) -> Reply:
+    def _wait(self, statuses: dict[str, int], began: float) -> InvokeReply:
         """Return the answer at one of the addresses, with its status."""
         while time.perf_counter() - began < self._timeout_s:
             for url, status in statuses.items():
                 if result := self._read(url):
-                    return Reply(status, *result, time.perf_counter() - began)
+                    return InvokeReply(status, *result, time.perf_counter() - began)
             time.sleep(POLL_INTERVAL_S)
         raise NoReply(f"no answer at {next(iter(statuses))} after {self._timeout_s:.0f} s: see 'sm logs'.")
 

@@ -21,7 +21,7 @@ from trireme_tools import charts
 from trireme_tools.arguments import number, whole_number
 from trireme_tools.invoke import load_test, messages, showing
 from trireme_tools.invoke.load_test import LoadTest
-from trireme_tools.invoke.messages import InvokeRequest, Reply, to_error
+from trireme_tools.invoke.messages import InvokeReply, InvokeRequest, to_error
 from trireme_tools.invoke.url import Url
 
 #: Seconds of the longest load: it is a look, no endurance test.
@@ -91,15 +91,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--profile", metavar="PROFILE", help="the profile of your AWS configuration")
 
 
-class Target(Protocol):
+class InvokeTarget(Protocol):
     """The target of requests."""
 
-    def ask(self, request: InvokeRequest) -> Reply: ...
+    def ask(self, request: InvokeRequest) -> InvokeReply: ...
 
     def close(self) -> None: ...
 
 
-class StreamingTarget(Target, Protocol):
+class StreamingTarget(InvokeTarget, Protocol):
     def stream(self, request: InvokeRequest) -> Iterator[bytes]: ...
 
 
@@ -167,7 +167,7 @@ def open_target(options: argparse.Namespace) -> StreamingTarget:
     return Endpoint(options.target, aws.session(options.region, options.profile), options.c)
 
 
-def open_async_endpoint(options: argparse.Namespace) -> Target:
+def open_async_endpoint(options: argparse.Namespace) -> InvokeTarget:
     if is_url(options.target):
         raise CommandError("--async is for an endpoint of SageMaker: give its name.")
     from trireme_tools import aws
@@ -176,7 +176,7 @@ def open_async_endpoint(options: argparse.Namespace) -> Target:
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
 
 
-def send_once(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
+def send_once(target: InvokeTarget, request: InvokeRequest, options: argparse.Namespace) -> int:
     """Print one answer to standard output, and its time to standard error."""
     if options.through_s3:
         with Progress(sys.stderr).step("waiting for the answer in S3"):
@@ -208,7 +208,7 @@ def stream(target: StreamingTarget, request: InvokeRequest, raw: bool) -> int:
     return 0
 
 
-def send_many(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
+def send_many(target: InvokeTarget, request: InvokeRequest, options: argparse.Namespace) -> int:
     """Print the table of many requests; return 1 if any failed."""
     how_many = f"{options.n} requests" if options.n else f"requests for {options.load:g} s"
     say(f"{how_many}, {options.c} at once")

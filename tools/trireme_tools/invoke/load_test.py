@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from trireme_tools.charts import bar
-from trireme_tools.invoke.messages import NoReply, Reply
+from trireme_tools.invoke.messages import InvokeReply, NoReply
 
 #: The most rows of the histogram.
 HISTOGRAM_ROWS = 12
@@ -37,7 +37,7 @@ class LoadTest:
 
 
 def measure(
-    ask: Callable[[], Reply],
+    ask: Callable[[], InvokeReply],
     requests: int,
     callers: int,
     seconds: float = math.inf,
@@ -77,19 +77,19 @@ def measure(
     return load
 
 
-def _send_one(ask: Callable[[], Reply]) -> Reply | NoReply:
+def _send_one(ask: Callable[[], InvokeReply]) -> InvokeReply | NoReply:
     try:
         return ask()
     except NoReply as error:
         return error
 
 
-def _note(load: LoadTest, outcome: Reply | NoReply, seconds: float) -> None:
-    if isinstance(outcome, Reply) and outcome.is_success:
+def _note(load: LoadTest, outcome: InvokeReply | NoReply, seconds: float) -> None:
+    if isinstance(outcome, InvokeReply) and outcome.is_success:
         load.latencies.append(seconds)
         return
     load.errors[outcome.code] += 1
-    load.sentences[outcome.code] = outcome.sentence if isinstance(outcome, Reply) else str(outcome)
+    load.sentences[outcome.code] = outcome.sentence if isinstance(outcome, InvokeReply) else str(outcome)
 
 
 def table(load: LoadTest) -> Iterator[str]:

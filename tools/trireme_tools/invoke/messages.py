@@ -19,7 +19,7 @@ MAX_SHOWN = 300
 
 
 @dataclass(frozen=True)
-class Reply:
+class InvokeReply:
     """An answer of the container, also an error; ``seconds`` from the first byte sent to the last
     received.
     """
@@ -69,7 +69,7 @@ class NoReply(CommandError):
         self.code = code
 
 
-def to_error(reply: Reply) -> CommandError:
+def to_error(reply: InvokeReply) -> CommandError:
     """Return the container's message as an error of the command."""
     return CommandError(f"the answer is {reply.code}: {reply.sentence}")
 

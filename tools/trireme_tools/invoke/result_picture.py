@@ -19,7 +19,7 @@ from sm.client.images import Label, Pixels, colour, decode, draw
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError, TriremeError
 from trireme_tools.check.discovery import fetch_json
-from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.messages import InvokeReply
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: The share of a mask's colour in an object's pixels.
@@ -64,7 +64,7 @@ def save(pixels: Pixels, file: Path) -> None:
         raise CommandError(f"the picture cannot be written to {file}: {error.strerror or error}.") from None
 
 
-def picture_in(reply: Reply, result: Any) -> bytes | None:
+def picture_in(reply: InvokeReply, result: Any) -> bytes | None:
     """Return the picture that the answer itself is; None if it is none."""
     if reply.content_type.startswith("image/"):
         return reply.body

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pybase64
 
 from sm.errors import CommandError
-from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.messages import InvokeReply
 
 #: Endings of files that the standard library does not know, or not in every version of Python.
 ENDINGS = {
@@ -31,7 +31,7 @@ ENDINGS = {
 MAX_COLUMNS = 100
 
 
-def format_reply(reply: Reply, name: str, folder: Path) -> Iterator[str]:
+def format_reply(reply: InvokeReply, name: str, folder: Path) -> Iterator[str]:
     """Yield the lines of an answer. Binary bodies are written to ``folder``, and their name is shown."""
     if reply.content_type.startswith("text/"):
         yield reply.body.decode(errors="replace").rstrip("\n")
@@ -75,11 +75,11 @@ def save_files(value: Any, name: str, folder: Path) -> Any:
             body = pybase64.b64decode(value[key], validate=True)
         except binascii.Error:
             return value
-        return {**value, key: str(save_body(Reply(200, kind, body), name, folder))}
+        return {**value, key: str(save_body(InvokeReply(200, kind, body), name, folder))}
     return {key: save_files(member, name, folder) for key, member in value.items()}
 
 
-def save_body(reply: Reply, name: str, folder: Path) -> Path:
+def save_body(reply: InvokeReply, name: str, folder: Path) -> Path:
     """Write the body to the first free name of ``name``, ``name-2``, …; files are never overwritten."""
     kind = reply.content_type.partition(";")[0].strip().lower()
     suffix = ENDINGS.get(kind) or mimetypes.guess_extension(kind)
@@ -115,7 +115,9 @@ def event_data(chunks: Iterator[bytes]) -> Iterator[str]:
             if field == b"event":
                 kind = value
             elif kind == b"error" and field == b"data":
-                raise CommandError(f"the stream broke: {Reply(500, 'application/json', value).sentence}")
+                raise CommandError(
+                    f"the stream broke: {InvokeReply(500, 'application/json', value).sentence}"
+                )
             elif line:
                 yield (value if field == b"data" else line).decode(errors="replace")
     if partial:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from sm.errors import CommandError
-from trireme_tools.invoke.messages import EVENT_STREAM, InvokeRequest, NoReply, Reply, to_error
+from trireme_tools.invoke.messages import EVENT_STREAM, InvokeReply, InvokeRequest, NoReply, to_error
 
 #: Seconds to connect, and of silence on the connection: a stream has 8 minutes.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 490.0
@@ -39,18 +39,18 @@ class Url:
         for connection in self._connections:
             connection.close()
 
-    def ask(self, request: InvokeRequest) -> Reply:
+    def ask(self, request: InvokeRequest) -> InvokeReply:
         """Return the answer, whatever its status. :class:`NoReply` if there is none."""
         began = time.perf_counter()
         with self._send(request, request.accept) as answer:
             body = answer.read()
-            return Reply(answer.status, content_type(answer), body, time.perf_counter() - began)
+            return InvokeReply(answer.status, content_type(answer), body, time.perf_counter() - began)
 
     def stream(self, request: InvokeRequest) -> Iterator[bytes]:
         """Yield the answer's bytes as they arrive. Raises an error that comes before them."""
         with self._send(request, EVENT_STREAM) as answer:
             if answer.status >= 400:
-                raise to_error(Reply(answer.status, content_type(answer), answer.read()))
+                raise to_error(InvokeReply(answer.status, content_type(answer), answer.read()))
             while chunk := answer.read1(CHUNK):
                 yield chunk
 

@@ -15,7 +15,7 @@ from sm.plugins.sources import ClientSource, discover
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model, is_own
-from trireme_tools.package.contents import Contents, Entry, Exclusion, is_cache
+from trireme_tools.package.contents import ArchiveEntry, Contents, ExcludedFiles, is_cache
 
 CODE = "code"
 
@@ -25,7 +25,7 @@ class ArchivePlan:
     """The content of one archive, ``<name>.tar.gz``."""
 
     name: str
-    entries: Sequence[Entry]
+    entries: Sequence[ArchiveEntry]
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each model, by the first part of the names."""
@@ -64,7 +64,7 @@ class Copies:
 
 
 def plan_one(
-    repository: Path, output: Path, exclusion: Exclusion, client_folders: Sequence[Path] = ()
+    repository: Path, output: Path, exclusion: ExcludedFiles, client_folders: Sequence[Path] = ()
 ) -> ArchivePlan:
     """Return one archive: models at the top and ``code/`` beside them, without hidden files and the archive
     ``output`` itself. The clients of ``client_folders`` are packed into ``code/``.
@@ -83,7 +83,7 @@ def plan_one(
     return ArchivePlan("model", [*entries, *_code_folder(entries, repository, client_files), *client_files])
 
 
-def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusion) -> list[Entry]:
+def client_entries(repository: Path, folders: Sequence[Path], exclusion: ExcludedFiles) -> list[ArchiveEntry]:
     """Return the clients of ``folders`` as ``code/<name>``, without those that the repository has already.
 
     Raises:
@@ -111,15 +111,17 @@ def _clients(folder: Path) -> list[ClientSource]:
     return [source for source in discover((folder.absolute(),)) if not source.takes_folder]
 
 
-def _code_folder(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:
+def _code_folder(
+    entries: Sequence[ArchiveEntry], repository: Path, added: Sequence[ArchiveEntry]
+) -> list[ArchiveEntry]:
     """Return the entry of ``code`` itself, if clients are added and there is none."""
     exists = any(entry.name == CODE for entry in entries)
-    return [] if exists or not added else [Entry(CODE, repository)]
+    return [] if exists or not added else [ArchiveEntry(CODE, repository)]
 
 
 def plan_each(
     repository: Path,
-    exclusion: Exclusion,
+    exclusion: ExcludedFiles,
     copies: Copies | None = None,
     client_folders: Sequence[Path] = (),
 ) -> list[ArchivePlan]:
@@ -151,7 +153,7 @@ class SingleModelArchives:
     contents: Contents
     alone: bool
 
-    def plan(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
+    def plan(self, model: Model, clients: Sequence[ArchiveEntry] = ()) -> ArchivePlan:
         """Return the archive of a model, its steps and its client. ``clients`` has those of all models."""
         names = {name: name for name in self._with_steps(model.name)}
         code = self._code(model.name)
@@ -164,7 +166,7 @@ class SingleModelArchives:
         names = {name: copies.name(name, number) for name in self._with_steps(model.name)}
         return ArchivePlan(names[model.name], self._models(names))
 
-    def _models(self, names: Mapping[str, str]) -> list[Entry]:
+    def _models(self, names: Mapping[str, str]) -> list[ArchiveEntry]:
         return [entry for name in names for entry in self._model(self.by_name[name], names)]
 
     def _with_steps(self, name: str) -> list[str]:
@@ -174,7 +176,7 @@ class SingleModelArchives:
             needed += set(steps(self.by_name[each])).difference(needed)
         return sorted(needed)
 
-    def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
+    def _model(self, model: Model, names: Mapping[str, str]) -> list[ArchiveEntry]:
         name = names[model.name]
         entries = self.contents.of(model.folder, name)
         if model.config is None:
@@ -186,10 +188,12 @@ class SingleModelArchives:
             return entries
         text = models.write_config(config).encode()
         path = f"{name}/{CONFIG}"
-        written = [Entry(path, entry.source, text) if entry.name == path else entry for entry in entries]
+        written = [
+            ArchiveEntry(path, entry.source, text) if entry.name == path else entry for entry in entries
+        ]
         return [*written, *environment]
 
-    def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[Entry]]:
+    def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[ArchiveEntry]]:
         """Move an environment of another folder into the model's, as the archive has no such neighbour."""
         path = model.environment
         if path is None or not model.has_own_environment or ".." not in path.relative_to(model.folder).parts:
@@ -199,7 +203,7 @@ class SingleModelArchives:
         changed.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"
         return changed, self.contents.of(path, f"{name}/{path.name}")
 
-    def _code(self, name: str) -> list[Entry]:
+    def _code(self, name: str) -> list[ArchiveEntry]:
         """Return ``code/`` without the clients of other models."""
         code = self.repository / CODE
         if not code.is_dir():
@@ -210,6 +214,6 @@ class SingleModelArchives:
             if self.alone or not self._is_of_another(code, entry, name)
         ]
 
-    def _is_of_another(self, code: Path, entry: Entry, name: str) -> bool:
+    def _is_of_another(self, code: Path, entry: ArchiveEntry, name: str) -> bool:
         top = entry.name.split("/")[1:2]
         return bool(top) and top[0] != name and (code / top[0] / "client.py").is_file()

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.package.contents import Entry
+from trireme_tools.package.contents import ArchiveEntry
 
 #: Bytes of a block. Each starts without a dictionary, which at this size costs less than 1 % of the saving.
 BLOCK_BYTES = 2**20
@@ -88,7 +88,7 @@ GZIP_LEVEL = 3
 TIME = 315_532_800
 
 
-def write(place: Path, entries: Sequence[Entry], progress: Progress) -> str:
+def write(place: Path, entries: Sequence[ArchiveEntry], progress: Progress) -> str:
     """Write the archive and return its sha256. An earlier file stays until the new one is complete."""
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
@@ -103,7 +103,7 @@ def write(place: Path, entries: Sequence[Entry], progress: Progress) -> str:
     return digest
 
 
-def _write(staged: Path, name: str, entries: Sequence[Entry], progress: Progress) -> str:
+def _write(staged: Path, name: str, entries: Sequence[ArchiveEntry], progress: Progress) -> str:
     size = sum(entry.size for entry in entries)
     with staged.open("wb") as target:
         packer = Gzip(target, os.cpu_count() or 1, GZIP_LEVEL)
@@ -115,7 +115,7 @@ def _write(staged: Path, name: str, entries: Sequence[Entry], progress: Progress
     return packer.sha256.hexdigest()
 
 
-def _pack(packer: Gzip, entries: Sequence[Entry]) -> None:
+def _pack(packer: Gzip, entries: Sequence[ArchiveEntry]) -> None:
     # tarfile raises OSError if a file shrinks meanwhile.
     archive = tarfile.TarFile(
         fileobj=cast(IO[bytes], packer), mode="w", format=tarfile.GNU_FORMAT, copybufsize=2**20
@@ -126,7 +126,7 @@ def _pack(packer: Gzip, entries: Sequence[Entry]) -> None:
     packer.close()
 
 
-def _add(archive: tarfile.TarFile, entry: Entry) -> None:
+def _add(archive: tarfile.TarFile, entry: ArchiveEntry) -> None:
     """Add an entry; owner, time and mode do not depend on the machine."""
     header = tarfile.TarInfo(entry.name)
     header.mtime = TIME

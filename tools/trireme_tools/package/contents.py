@@ -27,7 +27,7 @@ CACHES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """A file or folder with its ``name`` in the archive; ``data`` replaces the file's content."""
 
     name: str
@@ -59,7 +59,7 @@ class Contents:
         self._home = Path(os.path.realpath(home))
         self._excludes = excludes
 
-    def of(self, path: Path, name: str) -> list[Entry]:
+    def of(self, path: Path, name: str) -> list[ArchiveEntry]:
         """Return ``path`` and all below it, in a fixed order.
 
         :class:`CommandError` lists links without target, out of ``home``, or to a folder that contains them.
@@ -70,13 +70,15 @@ class Contents:
             raise CommandError("\n".join(faults))
         return entries
 
-    def _walk(self, path: Path, name: str, above: tuple[Path, ...], faults: list[str]) -> Iterator[Entry]:
+    def _walk(
+        self, path: Path, name: str, above: tuple[Path, ...], faults: list[str]
+    ) -> Iterator[ArchiveEntry]:
         real = Path(os.path.realpath(path))
         fault = self._fault(path, real, above)
         if fault:
             faults.append(fault)
             return
-        yield Entry(name, path)
+        yield ArchiveEntry(name, path)
         if real.is_dir():
             for inside in sorted(path.iterdir()):
                 if not is_cache(inside) and not self._excludes(inside):
@@ -98,7 +100,7 @@ def is_cache(path: Path) -> bool:
     return path.name in CACHES or path.suffix == ".pyc"
 
 
-class Exclusion:
+class ExcludedFiles:
     """``patterns``: with a slash, a path from the top of ``repository``; else the name of a file or
     folder.
     """

@@ -14,7 +14,7 @@ from sm.repository import problems
 from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
-from trireme_tools.package.contents import Exclusion
+from trireme_tools.package.contents import ExcludedFiles
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("--copies needs --mme and a number from 1.")
     copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
     progress, results = Progress(sys.stderr), Progress(sys.stdout)
-    exclusion = Exclusion(options.repository, options.exclude)
+    exclusion = ExcludedFiles(options.repository, options.exclude)
     client_problems = (
         client_loading.find_problems(options.repository, options.clients, mme=options.mme)
         if options.client_check
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 def inspect(
     repository: Path,
     progress: Progress,
-    exclusion: Exclusion | None = None,
+    exclusion: ExcludedFiles | None = None,
     client_problems: Sequence[Problem] = (),
 ) -> None:
     """Print the problems; :class:`CommandError` lists those that would stop a start."""
@@ -127,7 +127,7 @@ def inspect(
         exclusion.check()
 
 
-def print_excluded(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
+def print_excluded(exclusion: ExcludedFiles, repository: Path, progress: Progress, results: Progress) -> None:
     for path, size in exclusion.excluded_sizes().items():
         results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
     for pattern in exclusion.unused():

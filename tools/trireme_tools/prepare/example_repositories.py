@@ -29,7 +29,7 @@ from sm.settings import HERE, Settings
 from trireme_extensions.convert.targets import GRAPH, RUNNER, link
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
 from trireme_tools.prepare.cpu_repository import STAMP, digests, is_stamped, run_on_cpu, write_stamp
-from trireme_tools.prepare.demo import Preparation
+from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
 
 #: The repository of all examples, and the folder of the repositories with one example.
@@ -78,7 +78,7 @@ def prepare(
     cache, progress = Cache(settings.cache), Progress(stream)
     stub = Stub.find(machine.find_server(settings), "")
     with cache.locked(progress.say):
-        demo = None if name else Preparation(cache, HERE / "model", progress).run(None)
+        demo = None if name else DemoPreparation(cache, HERE / "model", progress).run(None)
         path = cache.repositories / (Path(SINGLE_FOLDER) / name if name else ALL_FOLDER)
         Assembly(cache, progress, stub, path).run(examples, demo)
     return path
@@ -124,7 +124,7 @@ class Assembly:
             self.cache.place(staged, self.path)
 
     def _build_weights(self, example: Example) -> Path:
-        preparation = Preparation(self.cache, example.folder.parent, self.progress)
+        preparation = DemoPreparation(self.cache, example.folder.parent, self.progress)
         return preparation.build(Recipe.load(example.folder), product=".")
 
     def _make_environment(self, requirements: Path) -> Path:

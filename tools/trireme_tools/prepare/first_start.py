@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
                 set_up.install_packages()
 
         with cache.locked(progress.say):
-            demo.Preparation(cache, HERE / "model", progress).build_beside(folders, install)
+            demo.DemoPreparation(cache, HERE / "model", progress).build_beside(folders, install)
     except CommandError as error:
         progress.say(f"error: {error}")
         return 1

@@ -89,7 +89,7 @@ def probe(program: str) -> Optional[Interpreter]:  # noqa: UP045
 
 
 @dataclass(frozen=True)
-class Choice:
+class InterpreterChoice:
     """The interpreter to take, None for one that uv fetches, and the reason if it is not python3."""
 
     interpreter: Optional[Interpreter]  # noqa: UP045
@@ -98,7 +98,7 @@ class Choice:
     present: Tuple[Interpreter, ...]  # noqa: UP006
 
 
-def choose(requested: str, own_triton: bool) -> Choice:
+def choose(requested: str, own_triton: bool) -> InterpreterChoice:
     """Choose among what this machine has.
 
     Args:
@@ -107,7 +107,7 @@ def choose(requested: str, own_triton: bool) -> Choice:
     """
     present = tuple(found for found in map(probe, ("python3", *_names())) if found)
     if requested == MANAGED:
-        return Choice(None, "", present)
+        return InterpreterChoice(None, "", present)
     if requested:
         found = probe(requested)
         if found is None:
@@ -118,13 +118,13 @@ def choose(requested: str, own_triton: bool) -> Choice:
                 f"to 3.13 "
                 "only: leave PYTHON out, and make finds one."
             )
-        return Choice(found, "", (found, *present))
+        return InterpreterChoice(found, "", (found, *present))
     fitting = [found for found in present if found.is_supported]
     if not fitting:
-        return Choice(None, _why_not(present), present)
+        return InterpreterChoice(None, _why_not(present), present)
     best = next((found for found in fitting if found.library and found.venv), fitting[0])
     reason = f"python3 is {present[0].version}, which does not fit" if best is not present[0] else ""
-    return Choice(best, reason, present)
+    return InterpreterChoice(best, reason, present)
 
 
 def _why_not(present: tuple[Interpreter, ...]) -> str:

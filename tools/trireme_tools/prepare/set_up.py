@@ -22,7 +22,7 @@ from pathlib import Path
 
 from trireme_tools.prepare import interpreters, needs
 from trireme_tools.prepare.install_packages import Installer, InstallError
-from trireme_tools.prepare.interpreters import Choice, Interpreter, Unusable
+from trireme_tools.prepare.interpreters import Interpreter, InterpreterChoice, Unusable
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = CHECKOUT / ".venv"
@@ -199,7 +199,7 @@ def _install(packages: Sequence[str]) -> bool:
     return needs.install(packages)
 
 
-def _managed(choice: Choice, cache: Path, has_uv: bool) -> Interpreter:
+def _managed(choice: InterpreterChoice, cache: Path, has_uv: bool) -> Interpreter:
     """Return an interpreter of uv's, fetched into the cache unless it is there; as root, one of apt's."""
     why = choice.reason or "PYTHON=uv asks for a Python of its own"
     packages = needs.python_packages()

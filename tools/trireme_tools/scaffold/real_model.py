@@ -25,7 +25,7 @@ from sm.server.startup import choose_repository
 from sm.settings import Settings
 from sm.triton.tensors import DTYPES, STRINGS, configured
 from sm.triton.transport import Transport
-from trireme_tools.check.calls import InProcessCaller, Request
+from trireme_tools.check.calls import CheckRequest, InProcessCaller
 from trireme_tools.check.discovery import is_servable
 from trireme_tools.check.triton_server import ready, triton
 
@@ -126,7 +126,7 @@ class RealModel:
             source = ClientSource(self.metadata.name, client / "client.py")
             caller = InProcessCaller(ready(source, self.triton, self.repository))
             for payload in payloads:
-                reply = caller.ask(Request(payload))
+                reply = caller.ask(CheckRequest(payload))
                 if reply.status == 200:
                     file.write_text(f"{json.dumps(payload)}\n")
                     golden.write_text(f"{json.dumps(reply.result)}\n")

@@ -17,16 +17,16 @@ Document = dict[str, Any]
 STATEMENTS = documents.read(__file__, "policies.yaml")
 
 
-class Objects(S3Uri):
+class S3Objects(S3Uri):
     """An object on S3, or all below a prefix."""
 
     @classmethod
-    def read(cls, uri: str) -> Objects:
+    def read(cls, uri: str) -> S3Objects:
         place = aws.s3_place(uri)
         return cls(place.bucket, place.key)
 
     @classmethod
-    def below(cls, uri: str) -> Objects:
+    def below(cls, uri: str) -> S3Objects:
         """Read a prefix: all objects below it."""
         place = cls.read(uri)
         path = place.key.strip("/")
@@ -43,7 +43,7 @@ class EndpointNeeds:
 
     name: str
     image: Image
-    data: Objects | None
+    data: S3Objects | None
     account: str
     output: str | None = None
     topic: str = ""
@@ -57,7 +57,7 @@ class EndpointNeeds:
         def arn(service: str, resource: str) -> str:
             return f"arn:{partition}:{service}:{self.image.region}:{self.account}:{resource}"
 
-        answers = Objects.below(self.output) if self.output else None
+        answers = S3Objects.below(self.output) if self.output else None
         places = [place for place in (self.data, answers) if place]
         objects = {place: f"arn:{partition}:s3:::{place.bucket}/{place.key}" for place in places}
         buckets = {place: f"arn:{partition}:s3:::{place.bucket}" for place in places}

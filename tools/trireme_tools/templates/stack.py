@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trireme_tools.deploy.autoscaling import Scaling
-from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.deployment_plan import DeploymentPlan
 from trireme_tools.templates.policies import Document
 
 
@@ -14,7 +14,7 @@ from trireme_tools.templates.policies import Document
 class Stack:
     """If the plan names no role, the template creates one with ``policy``."""
 
-    plan: Plan
+    plan: DeploymentPlan
     policy: Document
     scaling: Scaling | None = None
     #: On Kubernetes: what a pod may have in flight before another one starts; None for the default.

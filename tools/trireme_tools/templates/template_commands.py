@@ -14,11 +14,11 @@ from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.arguments import matching, whole_number
 from trireme_tools.deploy import autoscaling, deploy_arguments, gpu_hosts, images, model_data, resources
-from trireme_tools.deploy.deployment_plan import Plan, Shadow
+from trireme_tools.deploy.deployment_plan import DeploymentPlan, Shadow
 from trireme_tools.deploy.images import Image
 from trireme_tools.deploy.model_data import ModelData
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
-from trireme_tools.templates.policies import EndpointNeeds, Objects
+from trireme_tools.templates.policies import EndpointNeeds, S3Objects
 from trireme_tools.templates.stack import Stack
 
 quantity = matching(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?", "a quantity such as 2, 500m or 8Gi")
@@ -186,7 +186,7 @@ def read_stack(options: argparse.Namespace) -> Stack:
     on_cluster = options.format in CLUSTER_FORMATS
     if options.instance_type is None:
         options.instance_type = "" if on_cluster else deploy_arguments.INSTANCE_TYPE
-    plan = Plan.of(options, ModelData(data), options.role or "")
+    plan = DeploymentPlan.of(options, ModelData(data), options.role or "")
     if plan.fields and on_cluster:
         raise CommandError("--set and --extra are fields of SageMaker's API: take a format of SageMaker.")
     if options.shadow:
@@ -235,11 +235,11 @@ def read_shadow(options: argparse.Namespace, on_cluster: bool) -> Shadow:
     return Shadow(**{kind: options.shadow}, percent=options.percent)
 
 
-def archives_in(data: str, many: bool) -> Objects | None:
+def archives_in(data: str, many: bool) -> S3Objects | None:
     """Return the archive, or everything below the prefix; None if the image contains the models."""
     if not data:
         return None
-    return Objects.below(data) if many or data.endswith("/") else Objects.read(data)
+    return S3Objects.below(data) if many or data.endswith("/") else S3Objects.read(data)
 
 
 def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     account = options.account or image.account
     if deploy_arguments.local_repository(options.model_data):
         bucket = options.bucket or f"sagemaker-{image.region}-{account}"
-        archives: Objects | None = Objects.below(f"s3://{bucket}/{resources.KEY_PREFIX}/{options.name}/")
+        archives: S3Objects | None = S3Objects.below(f"s3://{bucket}/{resources.KEY_PREFIX}/{options.name}/")
     else:
         archives = archives_in(options.model_data or "", options.mme)
     needs = EndpointNeeds(options.name, image, archives, account, options.output, options.notify or "")

@@ -34,7 +34,7 @@ from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden, Mismatch
 from trireme_tools.check.triton_server import triton
 from trireme_tools.invoke import load_test
 from trireme_tools.invoke.load_test import LoadTest, quantile
-from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.messages import InvokeReply
 from trireme_tools.tune.tuning_box import MAX_REQUESTS, TunedModel, edit_backend
 
 PYTHON, ONNX_RUNTIME = "python", "onnxruntime"
@@ -135,9 +135,9 @@ def _load(transport: Triton, model: TunedModel, version: Path, settings: Setting
         golden.compare(index, transport.infer(model.name, feed, outputs=list(expected)), tolerance)
     feed, names = golden.feeds[0], list(golden.answers[0])
 
-    def ask() -> Reply:
+    def ask() -> InvokeReply:
         transport.infer(model.name, feed, outputs=names)
-        return Reply(200, "", b"")
+        return InvokeReply(200, "", b"")
 
     server = str(find_server(settings))
     pid = next(child for child in children(os.getpid()) if command_line(child)[0] == server)
@@ -156,7 +156,7 @@ def _load(transport: Triton, model: TunedModel, version: Path, settings: Setting
     )
 
 
-def _send(ask: Callable[[], Reply], callers: int, seconds: float) -> LoadTest:
+def _send(ask: Callable[[], InvokeReply], callers: int, seconds: float) -> LoadTest:
     load = load_test.measure(ask, MAX_REQUESTS, callers, seconds)
     if load.interrupted:
         raise KeyboardInterrupt

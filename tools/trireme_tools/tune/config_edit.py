@@ -13,7 +13,7 @@ BRACKETS = re.compile(r"[\[\]{}<>]")
 SEPARATORS = re.compile(r"[\s,;]*")
 
 
-class Field(NamedTuple):
+class ConfigField(NamedTuple):
     """A field from the first character of its name to the last of its value."""
 
     name: str
@@ -23,7 +23,7 @@ class Field(NamedTuple):
     value: int
 
 
-def read_fields(text: str, start: int, end: int) -> list[Field]:
+def read_fields(text: str, start: int, end: int) -> list[ConfigField]:
     """Return the fields of the message whose content is ``text[start:end]``. Raises ValueError."""
     hidden, fields = _hide(text), []
     at = _skip(hidden, start, end)
@@ -33,7 +33,7 @@ def read_fields(text: str, start: int, end: int) -> list[Field]:
             raise ValueError(f"{text[at : at + 10]!r} cannot be read")
         value = match.start(2)
         after = _after_bracket(hidden, value) if BRACKETS.match(match[2]) else match.end()
-        fields.append(Field(match[1], at, after, value))
+        fields.append(ConfigField(match[1], at, after, value))
         at = _skip(hidden, after, end)
     return fields
 
@@ -58,7 +58,7 @@ def _after_bracket(hidden: str, at: int) -> int:
     raise ValueError("a bracket is not closed")
 
 
-def messages(text: str, field: Field) -> Iterator[tuple[int, int]]:
+def messages(text: str, field: ConfigField) -> Iterator[tuple[int, int]]:
     """Yield start and end of the content of each message of a field, which may be a list of messages."""
     hidden, at = _hide(text), field.value
     if text[at] == "[":

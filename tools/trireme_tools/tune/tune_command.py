@@ -27,7 +27,7 @@ from trireme_tools.cost import cost_command, prices
 from trireme_tools.cost.prices import RequestCost, request_cost
 from trireme_tools.tune import sweep, tune_report, tuning_box
 from trireme_tools.tune.sweep import Point, Space
-from trireme_tools.tune.tuning_box import Interrupted, TunedModel, TuningBox, edit, setting_of
+from trireme_tools.tune.tuning_box import MeasurementInterrupted, TunedModel, TuningBox, edit, setting_of
 
 UNITS = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
 MAX_BOUND_S = 3600.0
@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     best = sweep.choose(result.points, options.p99)
     changed = edit(model.text, best.setting) if best else model.text
     diff = difference(model.file, model.text, changed)
-    report = tune_report.Report(
+    report = tune_report.TuningReport(
         model.client,
         model.name,
         options.p99,
@@ -320,7 +320,7 @@ def measure(
     try:
         with closing(TuningBox(model, settings)) as box:
             sweep_settings(box, space, options.p99, clock, result, lambda: save(result, model, folder))
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, MeasurementInterrupted):
         # Ignore Ctrl-C until this process ends, which is soon: the report must still be written.
         before = signal.SIG_IGN
         result.ended = INTERRUPTED

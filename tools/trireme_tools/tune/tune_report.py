@@ -21,7 +21,7 @@ from trireme_tools.tune.sweep import EQUAL_RATE_SHARE, Point, Setting
 
 
 @dataclass(frozen=True)
-class Report:
+class TuningReport:
     """The content of a report. ``bound`` is in seconds."""
 
     client: str
@@ -40,7 +40,7 @@ class Report:
         return sweep.choose([point for point in self.points if point.setting == self.present], self.bound)
 
 
-def write(report: Report, folder: Path) -> Iterator[Path]:
+def write(report: TuningReport, folder: Path) -> Iterator[Path]:
     """Write ``report.md`` and, with matplotlib, ``plot.svg``; yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     plot = draw_plot(report, folder / "plot.svg")
@@ -51,7 +51,7 @@ def write(report: Report, folder: Path) -> Iterator[Path]:
     yield path
 
 
-def summary(report: Report) -> Iterator[str]:
+def summary(report: TuningReport) -> Iterator[str]:
     """Yield the result in a few sentences."""
     bound = f"p99 of {milliseconds(report.bound)}"
     if report.ended:
@@ -87,7 +87,7 @@ def format_point(point: Point) -> str:
     return f"{point.setting}; {callers}: {point.rate:.1f} answers a second, p99 {milliseconds(point.p99)}"
 
 
-def markdown(report: Report, plot: Path | None) -> str:
+def markdown(report: TuningReport, plot: Path | None) -> str:
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -119,7 +119,7 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def draw_plot(report: Report, path: Path) -> Path | None:
+def draw_plot(report: TuningReport, path: Path) -> Path | None:
     """Plot the throughput against p99, a line for each setting; return None without matplotlib."""
     if find_spec("matplotlib") is None:
         return None

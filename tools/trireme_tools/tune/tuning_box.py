@@ -123,7 +123,7 @@ THREADS = "threads"
 DIED = "Triton ended and was started again during the measurement"
 
 
-class Interrupted(Exception):
+class MeasurementInterrupted(Exception):
     """Ctrl-C during a measurement; the earlier points are kept."""
 
 
@@ -189,7 +189,7 @@ class TuningBox:
         request = InvokeRequest(self.model.body, "application/json")
         load = load_test.measure(lambda: target.ask(request), MAX_REQUESTS, callers, seconds)
         if load.interrupted:
-            raise Interrupted
+            raise MeasurementInterrupted
         return load
 
     def _check_answer(self) -> None:

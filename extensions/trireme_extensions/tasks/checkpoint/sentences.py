@@ -10,40 +10,42 @@ from typing import Any
 import numpy as np
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_json, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_json, read_object, refuse
 
 #: The modules' own package; another one is code of a repository, which is never run.
 PACKAGE = "sentence_transformers."
-OBEYED = Field("obeyed")
+OBEYED = CheckpointField("obeyed")
 #: ``config_sentence_transformers.json``.
 SENTENCES: Fields = {
-    "activation_fn": Field("obeyed", "of a cross-encoder: what its scores go through where texts are ranked"),
-    "__version__": Field("without effect", "of Python's packages"),
+    "activation_fn": CheckpointField(
+        "obeyed", "of a cross-encoder: what its scores go through where texts are ranked"
+    ),
+    "__version__": CheckpointField("without effect", "of Python's packages"),
     "default_prompt_name": OBEYED,
-    "model_type": Field("refused", "is another kind of model", ("SentenceTransformer",)),
+    "model_type": CheckpointField("refused", "is another kind of model", ("SentenceTransformer",)),
     "prompts": OBEYED,
-    "requirements": Field("without effect", "of Python's packages"),
-    "similarity_fn_name": Field("without effect", "the caller compares"),
-    "truncate_dim": Field("refused", "cuts the vectors off; cut them off where they are used"),
+    "requirements": CheckpointField("without effect", "of Python's packages"),
+    "similarity_fn_name": CheckpointField("without effect", "the caller compares"),
+    "truncate_dim": CheckpointField("refused", "cuts the vectors off; cut them off where they are used"),
 }
 #: ``modules.json``: the fields of each module.
 MODULE: Fields = {
-    "idx": Field("without effect", "the order of the list counts"),
-    "kwargs": Field("without effect", "names what a call may pass to a module; no request can"),
-    "name": Field("without effect", "of the log"),
-    "path": Field("obeyed", "its folder"),
-    "type": Field("obeyed", "its class; a class that is not in this page is refused"),
+    "idx": CheckpointField("without effect", "the order of the list counts"),
+    "kwargs": CheckpointField("without effect", "names what a call may pass to a module; no request can"),
+    "name": CheckpointField("without effect", "of the log"),
+    "path": CheckpointField("obeyed", "its folder"),
+    "type": CheckpointField("obeyed", "its class; a class that is not in this page is refused"),
 }
 #: The names of the next file, as ``sentence_bert_config.json``; the first that says something counts.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-LOADING = Field("without effect", "of loading weights; the graph has them")
-READING = Field("refused", "changes how a text is read", ({},))
+LOADING = CheckpointField("without effect", "of loading weights; the graph has them")
+READING = CheckpointField("refused", "changes how a text is read", ({},))
 #: ``sentence_bert_config.json``: the module Transformer.
 TRANSFORMER: Fields = {
     "do_lower_case": OBEYED,
     "max_seq_length": OBEYED,
-    "document_length": Field("refused", "is of models with a vector for each token"),
-    "modality_config": Field(
+    "document_length": CheckpointField("refused", "is of models with a vector for each token"),
+    "modality_config": CheckpointField(
         "refused",
         "is not one text's token vectors",
         (
@@ -53,21 +55,21 @@ TRANSFORMER: Fields = {
             {},
         ),
     ),
-    "module_output_name": Field("refused", "is not the vectors of tokens", ("token_embeddings",)),
+    "module_output_name": CheckpointField("refused", "is not the vectors of tokens", ("token_embeddings",)),
     "backend": LOADING,
     "config_args": LOADING,
     "config_kwargs": LOADING,
     "model_args": LOADING,
     "model_kwargs": LOADING,
-    "model_name_or_path": Field("without effect", "says where the files come from"),
+    "model_name_or_path": CheckpointField("without effect", "says where the files come from"),
     "processing_kwargs": READING,
     "processor_kwargs": READING,
     "tokenizer_args": READING,
-    "tokenizer_name_or_path": Field("refused", "is another tokenizer; put its tokenizer.json here"),
-    "query_expansion": Field("refused", "is of models with a vector for each token"),
-    "query_length": Field("refused", "is of models with a vector for each token"),
-    "transformer_task": Field("refused", "is another task", ("feature-extraction",)),
-    "unpad_inputs": Field("without effect", "of speed"),
+    "tokenizer_name_or_path": CheckpointField("refused", "is another tokenizer; put its tokenizer.json here"),
+    "query_expansion": CheckpointField("refused", "is of models with a vector for each token"),
+    "query_length": CheckpointField("refused", "is of models with a vector for each token"),
+    "transformer_task": CheckpointField("refused", "is another task", ("feature-extraction",)),
+    "unpad_inputs": CheckpointField("without effect", "of speed"),
 }
 #: Older and newer names of the ways to pool, and the options here, in the order in which several are joined.
 POOLINGS = {
@@ -86,15 +88,15 @@ MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-ONE_VECTOR = Field("refused", "is not the text's vector", ("sentence_embedding",))
+ONE_VECTOR = CheckpointField("refused", "is not the text's vector", ("sentence_embedding",))
 #: ``config.json`` of each module behind Transformer.
 MODULES: Mapping[str, Fields] = {
     "Pooling": {
         **dict.fromkeys(MODES, OBEYED),
-        "embedding_dimension": Field("without effect", "the graph's output has it"),
+        "embedding_dimension": CheckpointField("without effect", "the graph's output has it"),
         "include_prompt": OBEYED,
         "pooling_mode": OBEYED,
-        "word_embedding_dimension": Field("without effect", "the graph's output has it"),
+        "word_embedding_dimension": CheckpointField("without effect", "the graph's output has it"),
     },
     "Dense": {
         "activation_function": OBEYED,
@@ -103,9 +105,9 @@ MODULES: Mapping[str, Fields] = {
         "module_input_name": ONE_VECTOR,
         "module_output_name": ONE_VECTOR,
         "out_features": OBEYED,
-        "use_residual": Field("refused", "is not obeyed here", (False,)),
+        "use_residual": CheckpointField("refused", "is not obeyed here", (False,)),
     },
-    "Dropout": {"dropout": Field("without effect", "of training")},
+    "Dropout": {"dropout": CheckpointField("without effect", "of training")},
     "LayerNorm": {"dimension": OBEYED},
     "Normalize": {"module_input_name": ONE_VECTOR, "module_output_name": ONE_VECTOR},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_object, refuse
 from trireme_extensions.tasks.checkpoint.texts import CLEAN_UP, ORIGIN, TOKENIZER
 
 FILE = "preprocessor_config.json"
@@ -13,32 +13,34 @@ FILE = "preprocessor_config.json"
 EXTRACTOR = "Wav2Vec2FeatureExtractor"
 #: ``preprocessor_config.json``: the fields of that class.
 SOUND: Fields = {
-    "auto_map": Field("without effect", "code of a repository is never run"),
-    "do_normalize": Field("obeyed", "is `normalise`"),
-    "feature_extractor_type": Field("refused", "is not a class that reads samples", (EXTRACTOR,)),
-    "feature_size": Field("refused", "is of spectrograms", (1,)),
-    "padding_side": Field("refused", "pads before a recording", ("right",)),
-    "padding_value": Field("refused", "pads with other than silence", (0, 0.0)),
-    "processor_class": Field("without effect", "no language model weighs the words"),
-    "return_attention_mask": Field("without effect", "the graph's inputs count"),
-    "sampling_rate": Field("obeyed", "is `rate`"),
+    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
+    "do_normalize": CheckpointField("obeyed", "is `normalise`"),
+    "feature_extractor_type": CheckpointField("refused", "is not a class that reads samples", (EXTRACTOR,)),
+    "feature_size": CheckpointField("refused", "is of spectrograms", (1,)),
+    "padding_side": CheckpointField("refused", "pads before a recording", ("right",)),
+    "padding_value": CheckpointField("refused", "pads with other than silence", (0, 0.0)),
+    "processor_class": CheckpointField("without effect", "no language model weighs the words"),
+    "return_attention_mask": CheckpointField("without effect", "the graph's inputs count"),
+    "sampling_rate": CheckpointField("obeyed", "is `rate`"),
 }
 #: ``tokenizer_config.json`` of a model of speech: the fields of ``Wav2Vec2CTCTokenizer``.
 SPEECH: Fields = {
-    **dict.fromkeys(TOKENIZER, Field("without effect", "`vocab.json` counts")),
-    "auto_map": Field("without effect", "code of a repository is never run"),
-    CLEAN_UP: Field("obeyed", "is `clean_up`"),
-    "do_lower_case": Field("refused", "changes the letters of an answer", (False,)),
-    "pad_token": Field("obeyed", "is `blank`"),
+    **dict.fromkeys(TOKENIZER, CheckpointField("without effect", "`vocab.json` counts")),
+    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
+    CLEAN_UP: CheckpointField("obeyed", "is `clean_up`"),
+    "do_lower_case": CheckpointField("refused", "changes the letters of an answer", (False,)),
+    "pad_token": CheckpointField("obeyed", "is `blank`"),
     "processor_class": ORIGIN,
-    "replace_word_delimiter_char": Field("refused", "is not a space between words", (" ",)),
-    "target_lang": Field("refused", "chooses a part of vocab.json; write that part alone into the file"),
-    "tokenizer_class": Field(
+    "replace_word_delimiter_char": CheckpointField("refused", "is not a space between words", (" ",)),
+    "target_lang": CheckpointField(
+        "refused", "chooses a part of vocab.json; write that part alone into the file"
+    ),
+    "tokenizer_class": CheckpointField(
         "refused",
         "is not one that joins letters",
         ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer"),
     ),
-    "word_delimiter_token": Field("obeyed", "is `delimiter`"),
+    "word_delimiter_token": CheckpointField("obeyed", "is `delimiter`"),
 }
 
 

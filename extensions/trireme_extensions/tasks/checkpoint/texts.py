@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import Field, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_object, refuse
 from trireme_extensions.tasks.checkpoint.sentences import transformer
 from trireme_extensions.tasks.cleanup import add_clean_up
 
@@ -47,54 +47,63 @@ CLEAN_UP = "clean_up_tokenization_spaces"
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 #: Fields that say where the files come from.
-ORIGIN = Field("without effect", "says where the files come from")
+ORIGIN = CheckpointField("without effect", "says where the files come from")
 #: ``tokenizer_config.json`` and ``special_tokens_map.json``: the arguments of transformers' tokenizers.
 TOKENIZER: Fields = {
-    **{name: Field("obeyed", "added to the vocabulary if it is not there") for name in SPECIAL_TOKENS},
-    "add_bos_token": Field(
+    **{
+        name: CheckpointField("obeyed", "added to the vocabulary if it is not there")
+        for name in SPECIAL_TOKENS
+    },
+    "add_bos_token": CheckpointField(
         "without effect", "the post-processor of `tokenizer.json` counts, as in transformers"
     ),
-    "add_eos_token": Field("without effect", "as `add_bos_token`"),
-    "add_prefix_space": Field("obeyed", "unless `tokenizer_class` is a class for any model"),
-    "added_tokens_decoder": Field("obeyed", "tokens that `tokenizer.json` lacks are added"),
-    "additional_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
-    "auto_map": Field("without effect", "code of a repository is never run"),
-    "backend": Field("without effect", "`tokenizer.json` counts"),
-    "chat_control_tokens": Field("without effect", "no task has a chat"),
-    "chat_template": Field("without effect", "no task has a chat"),
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": Field(
+    "add_eos_token": CheckpointField("without effect", "as `add_bos_token`"),
+    "add_prefix_space": CheckpointField("obeyed", "unless `tokenizer_class` is a class for any model"),
+    "added_tokens_decoder": CheckpointField("obeyed", "tokens that `tokenizer.json` lacks are added"),
+    "additional_special_tokens": CheckpointField("obeyed", "as `added_tokens_decoder`"),
+    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
+    "backend": CheckpointField("without effect", "`tokenizer.json` counts"),
+    "chat_control_tokens": CheckpointField("without effect", "no task has a chat"),
+    "chat_template": CheckpointField("without effect", "no task has a chat"),
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": CheckpointField(
         "obeyed", "`clean_up_tokenization_spaces` counts for BPE too"
     ),
-    "clean_up_tokenization_spaces": Field(
+    "clean_up_tokenization_spaces": CheckpointField(
         "obeyed", "where text is decoded, in the decoder of `tokenizer.json`; for BPE not, as in transformers"
     ),
-    "do_lower_case": Field("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
-    "extra_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "do_lower_case": CheckpointField(
+        "obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"
+    ),
+    "extra_special_tokens": CheckpointField("obeyed", "as `added_tokens_decoder`"),
     "files_loaded": ORIGIN,
-    "fix_mistral_regex": Field("without effect", "`tokenizer.json` counts"),
-    "legacy": Field("without effect", "`tokenizer.json` has it"),
-    "max_len": Field("obeyed", "the older name of `model_max_length`"),
-    "max_length": Field("without effect", "of a call that was made once"),
-    "model_input_names": Field("without effect", "the graph's inputs count"),
-    "model_max_length": Field("obeyed", "the least of it and the model's positions is `max_length`"),
-    "model_specific_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "fix_mistral_regex": CheckpointField("without effect", "`tokenizer.json` counts"),
+    "legacy": CheckpointField("without effect", "`tokenizer.json` has it"),
+    "max_len": CheckpointField("obeyed", "the older name of `model_max_length`"),
+    "max_length": CheckpointField("without effect", "of a call that was made once"),
+    "model_input_names": CheckpointField("without effect", "the graph's inputs count"),
+    "model_max_length": CheckpointField(
+        "obeyed", "the least of it and the model's positions is `max_length`"
+    ),
+    "model_specific_special_tokens": CheckpointField("obeyed", "as `added_tokens_decoder`"),
     "name_or_path": ORIGIN,
-    "pad_to_multiple_of": Field("without effect", "padding changes no answer"),
-    "pad_token_type_id": Field("obeyed", "the type of a padding token"),
-    "padding_side": Field("obeyed", "where padding is needed; with `left`, texts do not wait for batches"),
+    "pad_to_multiple_of": CheckpointField("without effect", "padding changes no answer"),
+    "pad_token_type_id": CheckpointField("obeyed", "the type of a padding token"),
+    "padding_side": CheckpointField(
+        "obeyed", "where padding is needed; with `left`, texts do not wait for batches"
+    ),
     "processor_class": ORIGIN,
-    "response_schema": Field("without effect", "no task has a chat"),
-    "response_template": Field("without effect", "no task has a chat"),
+    "response_schema": CheckpointField("without effect", "no task has a chat"),
+    "response_template": CheckpointField("without effect", "no task has a chat"),
     "special_tokens_map_file": ORIGIN,
-    "split_special_tokens": Field("refused", "cannot be written into tokenizer.json", (False,)),
-    "stride": Field("without effect", "a text is read once"),
-    "strip_accents": Field("obeyed", "as `do_lower_case`"),
-    "tokenize_chinese_chars": Field("obeyed", "as `do_lower_case`"),
-    "tokenizer_class": Field("without effect", "`tokenizer.json` counts"),
+    "split_special_tokens": CheckpointField("refused", "cannot be written into tokenizer.json", (False,)),
+    "stride": CheckpointField("without effect", "a text is read once"),
+    "strip_accents": CheckpointField("obeyed", "as `do_lower_case`"),
+    "tokenize_chinese_chars": CheckpointField("obeyed", "as `do_lower_case`"),
+    "tokenizer_class": CheckpointField("without effect", "`tokenizer.json` counts"),
     "tokenizer_file": ORIGIN,
-    "truncation_side": Field("obeyed", "which end of a text that is too long is cut off"),
-    "truncation_strategy": Field("without effect", "each task has its own"),
-    "verbose": Field("without effect", "of the log"),
+    "truncation_side": CheckpointField("obeyed", "which end of a text that is too long is cut off"),
+    "truncation_strategy": CheckpointField("without effect", "each task has its own"),
+    "verbose": CheckpointField("without effect", "of the log"),
 }
 
 

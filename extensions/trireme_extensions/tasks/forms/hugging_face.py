@@ -114,7 +114,7 @@ class HuggingFaceForm:
         return result
 
 
-class Classification(HuggingFaceForm):
+class ClassificationAnswers(HuggingFaceForm):
     """``[{"label", "score"}]``; a list of these for a list."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -124,7 +124,7 @@ class Classification(HuggingFaceForm):
         return records, parameters
 
 
-class TextClassification(Classification):
+class TextClassificationAnswers(ClassificationAnswers):
     """The best label, one for each text of a list; with ``top_k`` each text has a list."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -145,13 +145,13 @@ class TextClassification(Classification):
         return best[0] if isinstance(inputs, dict) else best
 
 
-class TokenClassification(HuggingFaceForm):
+class TokenClassificationAnswers(HuggingFaceForm):
     """A row for each token, or for each span with an ``aggregation_strategy``."""
 
     defaults: Mapping[str, Any] = {"aggregation_strategy": "none"}
 
 
-class QuestionAnswering(HuggingFaceForm):
+class QuestionAnsweringAnswers(HuggingFaceForm):
     """The best answer of each question, or a list of several; a list of one question is that question."""
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -159,7 +159,7 @@ class QuestionAnswering(HuggingFaceForm):
         return answers[0] if len(answers) == 1 else answers
 
 
-class ZeroShot(HuggingFaceForm):
+class ZeroShotAnswers(HuggingFaceForm):
     """``{"sequence", "labels", "scores"}``; the labels are the parameter ``candidate_labels``."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -187,7 +187,7 @@ class ZeroShot(HuggingFaceForm):
         return rows if isinstance(inputs, list) else rows[0]
 
 
-class FillMask(HuggingFaceForm):
+class FillMaskAnswers(HuggingFaceForm):
     """The words of a mask, or a list of them for each of several; a list of one text is that text."""
 
     defaults: Mapping[str, Any] = {"separate": True}
@@ -206,7 +206,7 @@ class FillMask(HuggingFaceForm):
         return results[0] if len(results) == 1 else [*results]
 
 
-class TextToText(HuggingFaceForm):
+class TextToTextAnswers(HuggingFaceForm):
     """``[{"generated_text"}]``, one for each text; named as the task's alias says."""
 
     def convert(self, result: Any, client: Any) -> Any:
@@ -216,7 +216,7 @@ class TextToText(HuggingFaceForm):
         return [self.convert(result, client) for result in results]
 
 
-class Embeddings(HuggingFaceForm):
+class EmbeddingsAnswers(HuggingFaceForm):
     """A vector for each text or picture, in a list also if there is one.
 
     Text Embeddings Inference, and huggingface_hub's client of it, have their options beside ``inputs``.
@@ -239,7 +239,7 @@ class Embeddings(HuggingFaceForm):
         return [shorten(np.asarray(vector), dimensions) for vector in vectors] if dimensions else vectors
 
 
-class Detection(HuggingFaceForm):
+class DetectionAnswers(HuggingFaceForm):
     """``[{"score", "label", "box": {"xmin", "ymin", "xmax", "ymax"}}]``, corners in whole pixels."""
 
     defaults: Mapping[str, Any] = {"threshold": 0.5}
@@ -256,7 +256,7 @@ class Detection(HuggingFaceForm):
         ]
 
 
-class Segmentation(HuggingFaceForm):
+class SegmentationAnswers(HuggingFaceForm):
     """``[{"score", "label", "mask"}]`` in the labels' order; a mask is a PNG in base64."""
 
     def convert(self, result: Any, client: Any) -> Any:
@@ -275,7 +275,7 @@ def encode_mask(size: Sequence[int], counts: Sequence[int]) -> str:
     return pybase64.b64encode(cv2.imencode(".png", pixels)[1].tobytes()).decode()
 
 
-class Tabular(HuggingFaceForm):
+class TabularAnswers(HuggingFaceForm):
     """A row of outputs for each row: rows as lists or objects, or ``{"data": {column: values}}``."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
@@ -294,19 +294,19 @@ class Tabular(HuggingFaceForm):
 
 OTHER = HuggingFaceForm()
 FORMS_OF_TASKS: Mapping[str, HuggingFaceForm] = {
-    "audio-classification": Classification(),
-    "fill-mask": FillMask(),
+    "audio-classification": ClassificationAnswers(),
+    "fill-mask": FillMaskAnswers(),
     "image-classification": HuggingFaceForm(),  # there `top_k: null` is the default
-    "image-embeddings": Embeddings(),
-    "image-segmentation": Segmentation(),
-    "object-detection": Detection(),
-    "question-answering": QuestionAnswering(),
-    "sentence-embeddings": Embeddings(),
-    "tabular": Tabular(),
-    "text-classification": TextClassification(),
-    "text2text-generation": TextToText(),
-    "token-classification": TokenClassification(),
-    "zero-shot-classification": ZeroShot(),
+    "image-embeddings": EmbeddingsAnswers(),
+    "image-segmentation": SegmentationAnswers(),
+    "object-detection": DetectionAnswers(),
+    "question-answering": QuestionAnsweringAnswers(),
+    "sentence-embeddings": EmbeddingsAnswers(),
+    "tabular": TabularAnswers(),
+    "text-classification": TextClassificationAnswers(),
+    "text2text-generation": TextToTextAnswers(),
+    "token-classification": TokenClassificationAnswers(),
+    "zero-shot-classification": ZeroShotAnswers(),
 }
 
 

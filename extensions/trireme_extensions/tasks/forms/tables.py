@@ -19,7 +19,7 @@ from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
 from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call, DispatchRequest
-from trireme_extensions.tasks.forms.hugging_face import HuggingFace, Tabular, form_of, read_names
+from trireme_extensions.tasks.forms.hugging_face import HuggingFace, TabularAnswers, form_of, read_names
 
 #: The members that hold the rows.
 SOURCES = ("instances", "dataframe_split", "dataframe_records", "inputs")
@@ -47,7 +47,7 @@ class Tables(Form):
         return (
             reading.inference_type == "infer"
             and reading.is_json
-            and isinstance(form_of(reading.client), Tabular)
+            and isinstance(form_of(reading.client), TabularAnswers)
             and not (has_inputs(reading) and is_v2(reading))
             and find_table(reading.value, reading.client) is not None
         )

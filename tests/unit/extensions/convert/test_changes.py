@@ -24,7 +24,7 @@ from sm.repository.manifest import Manifest
 from tests.support.onnx_graphs import plus_one, write_graph
 from trireme_extensions.convert import suppression
 from trireme_extensions.convert.build_request import BuildRequest
-from trireme_extensions.convert.changes import Changes
+from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_graph import Graph
@@ -54,7 +54,7 @@ def test_a_uint8_graph_scales_pixels_as_the_client_does(tmp_path: Path, layout: 
     description.write_text(json.dumps({**DESCRIPTION, "layout": layout}))
     # It returns its picture, so that the scaling added before it can be seen.
     text = f"(float[b,{shape}] x) => (float[b,{shape}] y) {{ y = Identity(x) }}"
-    graphs = Changes(uint8=True).graphs(write_graph(tmp_path / "x.onnx", text), description, tmp_path)
+    graphs = GraphChanges(uint8=True).graphs(write_graph(tmp_path / "x.onnx", text), description, tmp_path)
     (value,) = graphs.served.inputs
     assert (value.datatype, value.shape) == ("TYPE_UINT8", (-1, *map(int, shape.split(","))))
     prepared = Preprocessing.read(description)
@@ -147,7 +147,9 @@ def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp
     text = "(float[b,3,6,2] images) => (float[b,4,9] rows) <int64[3] flat = {0, 4, 9}> { rows = Reshape(images, flat) }"
     source, changes = write_graph(tmp_path / "x.onnx", text).path, []
     for out in (tmp_path / "first", tmp_path / "second"):
-        folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+        folder = builder.build(
+            BuildRequest("tiny", "onnxruntime", out, source, changes=GraphChanges(True, True))
+        )
         assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack the backend
         manifest = Manifest.read(folder / "1")
         assert manifest is not None
@@ -162,9 +164,9 @@ def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp
 
 
 @pytest.mark.parametrize(
-    "changes", [Changes(uint8=True), Changes(nms=True)], ids=["without a picture", "without rows"]
+    "changes", [GraphChanges(uint8=True), GraphChanges(nms=True)], ids=["without a picture", "without rows"]
 )
-def test_a_graph_that_cannot_be_changed_is_refused_by_its_file(tmp_path: Path, changes: Changes) -> None:
+def test_a_graph_that_cannot_be_changed_is_refused_by_its_file(tmp_path: Path, changes: GraphChanges) -> None:
     (tmp_path / "preprocess.json").write_text("{}")
     with pytest.raises(CommandError, match="x.onnx"):
         changes.graphs(plus_one(tmp_path / "x.onnx"), tmp_path / "preprocess.json", tmp_path)

@@ -195,7 +195,10 @@ def version(tmp_path: Path) -> Path:
 
 
 def chooser(
-    version: Path, results: Mapping[Candidate, dict[str, Any]], wanted: Wanted | None = None, **arguments: Any
+    version: Path,
+    results: Mapping[Candidate, dict[str, Any]],
+    wanted: Wanted | None = None,
+    **arguments: Any,
 ) -> Played:
     options = {"flags": ZEN5, "installed": BOTH, "cache": version.parents[1] / "cache", **arguments}
     played = Played(version, wanted or Wanted(), **options)

@@ -13,7 +13,7 @@ from sm.errors import CommandError, StartError
 from sm.hardware import Gpu
 from sm.repository.manifest import Profile
 from trireme_extensions.convert import plans
-from trireme_extensions.convert.plans import Plan
+from trireme_extensions.convert.plans import TensorRTPlan
 
 PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
 
@@ -47,9 +47,9 @@ def fake_tensorrt(weak: bool = True, builder: Any = None, **answers: Any) -> Any
     )
 
 
-def plan(folder: Path, **changes: Any) -> Plan:
+def plan(folder: Path, **changes: Any) -> TensorRTPlan:
     fields = {"profiles": (PROFILE,), "precision": "fp16", **changes}
-    return Plan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
+    return TensorRTPlan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
 
 
 def test_standin_a_compatible_plan_is_asked_for_and_written_with_its_timing_cache(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sm.errors import CommandError
 from trireme_tools.deploy import api_fields, exclusions
 from trireme_tools.deploy.api_fields import CONFIGURATION, MODEL
-from trireme_tools.deploy.exclusions import EXCLUSIONS, Wanted, changes_instances
+from trireme_tools.deploy.exclusions import EXCLUSIONS, RequestedEndpoint, changes_instances
 
 PAGE = Path(__file__).parents[4] / "docs" / "deploy" / "sagemaker.md"
 
@@ -33,38 +33,40 @@ FILES = {"S3DataSource": {"S3Uri": "s3://ours/ships/"}}
 CANARY: dict[str, Any] = {"BlueGreenUpdatePolicy": {}}
 
 REFUSED = {
-    "instances to serverless": [Wanted(SERVERLESS, served=G5)],
-    "serverless multi-model": [Wanted(SERVERLESS, model(Mode="MultiModel"))],
-    "serverless pipeline": [Wanted(SERVERLESS, {"Containers": [{}, {}]})],
+    "instances to serverless": [RequestedEndpoint(SERVERLESS, served=G5)],
+    "serverless multi-model": [RequestedEndpoint(SERVERLESS, model(Mode="MultiModel"))],
+    "serverless pipeline": [RequestedEndpoint(SERVERLESS, {"Containers": [{}, {}]})],
     "serverless in a VPC": [
-        Wanted(SERVERLESS, {"VpcConfig": {"Subnets": ["s"]}}),
-        Wanted({**SERVERLESS, "VpcConfig": {"Subnets": ["s"]}}),
-        Wanted(SERVERLESS, model(ImageConfig={"RepositoryAccessMode": "Vpc"})),
+        RequestedEndpoint(SERVERLESS, {"VpcConfig": {"Subnets": ["s"]}}),
+        RequestedEndpoint({**SERVERLESS, "VpcConfig": {"Subnets": ["s"]}}),
+        RequestedEndpoint(SERVERLESS, model(ImageConfig={"RepositoryAccessMode": "Vpc"})),
     ],
-    "serverless without network": [Wanted(SERVERLESS, {"EnableNetworkIsolation": True})],
-    "serverless data capture": [Wanted({**SERVERLESS, "DataCaptureConfig": {"EnableCapture": True}})],
-    "serverless variants": [Wanted({"ProductionVariants": SERVERLESS["ProductionVariants"] * 2})],
-    "serverless files": [Wanted(SERVERLESS, model(ModelDataSource=FILES))],
-    "multi-model files": [Wanted(G5, model(Mode="MultiModel", ModelDataSource=FILES))],
-    "serverless autoscaling": [Wanted(SERVERLESS, scaled=True)],
-    "serverless guardrails": [Wanted(SERVERLESS, deployment=CANARY, served=SERVERLESS)],
+    "serverless without network": [RequestedEndpoint(SERVERLESS, {"EnableNetworkIsolation": True})],
+    "serverless data capture": [
+        RequestedEndpoint({**SERVERLESS, "DataCaptureConfig": {"EnableCapture": True}})
+    ],
+    "serverless variants": [RequestedEndpoint({"ProductionVariants": SERVERLESS["ProductionVariants"] * 2})],
+    "serverless files": [RequestedEndpoint(SERVERLESS, model(ModelDataSource=FILES))],
+    "multi-model files": [RequestedEndpoint(G5, model(Mode="MultiModel", ModelDataSource=FILES))],
+    "serverless autoscaling": [RequestedEndpoint(SERVERLESS, scaled=True)],
+    "serverless guardrails": [RequestedEndpoint(SERVERLESS, deployment=CANARY, served=SERVERLESS)],
     "shadow": [
-        Wanted({**SERVERLESS, **SHADOWED}),
-        Wanted({**G5, **SHADOWED, "AsyncInferenceConfig": {"OutputConfig": {}}}),
-        Wanted({**G5, **SHADOWED}, model(Mode="MultiModel")),
+        RequestedEndpoint({**SERVERLESS, **SHADOWED}),
+        RequestedEndpoint({**G5, **SHADOWED, "AsyncInferenceConfig": {"OutputConfig": {}}}),
+        RequestedEndpoint({**G5, **SHADOWED}, model(Mode="MultiModel")),
     ],
-    "shadow of several": [Wanted({**on("ml.g5.xlarge", "ml.g5.xlarge"), **SHADOWED})],
-    "shadow on Inferentia": [Wanted({**INF1, **SHADOWED})],
-    "guardrails on Inferentia": [Wanted(INF1, deployment=CANARY)],
+    "shadow of several": [RequestedEndpoint({**on("ml.g5.xlarge", "ml.g5.xlarge"), **SHADOWED})],
+    "shadow on Inferentia": [RequestedEndpoint({**INF1, **SHADOWED})],
+    "guardrails on Inferentia": [RequestedEndpoint(INF1, deployment=CANARY)],
     "rolling update of several variants": [
-        Wanted(on("ml.g5.xlarge", "ml.g5.xlarge"), deployment={"RollingUpdatePolicy": {}})
+        RequestedEndpoint(on("ml.g5.xlarge", "ml.g5.xlarge"), deployment={"RollingUpdatePolicy": {}})
     ],
     "autoscaling of burstable instances": [
-        Wanted(on("ml.t2.medium"), scaled=True),
-        Wanted(on("ml.t3.large"), scaled=True),
-        Wanted(POOL, scaled=True),
+        RequestedEndpoint(on("ml.t2.medium"), scaled=True),
+        RequestedEndpoint(on("ml.t3.large"), scaled=True),
+        RequestedEndpoint(POOL, scaled=True),
     ],
-    "environment": [Wanted(G5, model(Environment={f"V{n:02}": "é" * 512 for n in range(40)}))],
+    "environment": [RequestedEndpoint(G5, model(Environment={f"V{n:02}": "é" * 512 for n in range(40)}))],
 }
 
 
@@ -81,16 +83,18 @@ def test_each_row_refuses_what_it_is_for_and_names_awss_page(row: exclusions.Exc
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(SERVERLESS, served=SERVERLESS),
-        Wanted(G5, served=SERVERLESS),
-        Wanted({**G5, **SHADOWED}, model(Mode="SingleModel", ModelDataSource=FILES), CANARY, scaled=True),
-        Wanted(on("ml.t2.medium"), served=C5),
-        Wanted(on("ml.trn1.2xlarge"), scaled=True),
-        Wanted(on("ml.inf2.xlarge"), deployment=CANARY),
-        Wanted(G5, model(Environment={f"V{n:02}": "x" * 1000 for n in range(30)})),
+        RequestedEndpoint(SERVERLESS, served=SERVERLESS),
+        RequestedEndpoint(G5, served=SERVERLESS),
+        RequestedEndpoint(
+            {**G5, **SHADOWED}, model(Mode="SingleModel", ModelDataSource=FILES), CANARY, scaled=True
+        ),
+        RequestedEndpoint(on("ml.t2.medium"), served=C5),
+        RequestedEndpoint(on("ml.trn1.2xlarge"), scaled=True),
+        RequestedEndpoint(on("ml.inf2.xlarge"), deployment=CANARY),
+        RequestedEndpoint(G5, model(Environment={f"V{n:02}": "x" * 1000 for n in range(30)})),
     ],
 )
-def test_what_sagemaker_takes_passes(wanted: Wanted) -> None:
+def test_what_sagemaker_takes_passes(wanted: RequestedEndpoint) -> None:
     exclusions.check(wanted)
 
 

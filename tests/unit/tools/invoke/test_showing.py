@@ -15,7 +15,7 @@ from sm.client.results import Boxes, Classes, Masks, ResultKind
 from tests.support.hostile_pictures import encode
 from trireme_tools.invoke import result_picture
 from trireme_tools.invoke.load_test import histogram, measure
-from trireme_tools.invoke.messages import Reply
+from trireme_tools.invoke.messages import InvokeReply
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
 from trireme_tools.invoke.showing import format_reply
 
@@ -30,7 +30,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_is_written_to_a_file_of_its_type(kind: str, tmp_path: Path) -> None:
     name = f"speech.{KINDS[kind]}"
-    assert name in next(iter(format_reply(Reply(200, kind, b"\x00\x01RIFF"), "speech", tmp_path)))
+    assert name in next(iter(format_reply(InvokeReply(200, kind, b"\x00\x01RIFF"), "speech", tmp_path)))
     assert (tmp_path / name).read_bytes() == b"\x00\x01RIFF"
 
 
@@ -81,10 +81,10 @@ def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result()
 
 
 def test_ctrl_c_keeps_the_measured_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Reply] = []
+    sent: list[InvokeReply] = []
 
-    def send_request() -> Reply:
-        sent.append(Reply(200, "application/json", b"{}"))  # a mock's count is not safe for two threads
+    def send_request() -> InvokeReply:
+        sent.append(InvokeReply(200, "application/json", b"{}"))  # a mock's count is not safe for two threads
         return sent[-1]
 
     monkeypatch.setattr("concurrent.futures.Future.result", Mock(side_effect=KeyboardInterrupt))

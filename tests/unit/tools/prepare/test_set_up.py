@@ -11,7 +11,7 @@ import pytest
 
 from sm.settings import HERE
 from trireme_tools.prepare import interpreters, pip_settings
-from trireme_tools.prepare.interpreters import Choice, Interpreter, Unusable
+from trireme_tools.prepare.interpreters import Interpreter, InterpreterChoice, Unusable
 
 PREPARE = HERE / "tools" / "trireme_tools" / "prepare"
 BOOTSTRAP = ("set_up", "interpreters", "needs", "install_packages", "pip_settings")
@@ -39,7 +39,7 @@ def choose(
     present: dict[str, Interpreter],
     requested: str = "",
     own_triton: bool = False,
-) -> Choice:
+) -> InterpreterChoice:
     """Choose on a machine with these programs, of which ``python3_13`` stands for ``python3.13``."""
     by_program = {name.replace("_", "."): found for name, found in present.items()}
     monkeypatch.setattr(interpreters, "probe", by_program.get)
