@@ -21,7 +21,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from sm.errors import ClientFailed, StartError
 from sm.metrics import BUCKETS, CLIENT_PREFIX, MODELS, OTHERS
-from sm.metrics.files import CLIENT_BYTES, ENTRY_BYTES, entries
+from sm.metrics.files import CLIENT_BYTES, ENTRY_BYTES, counted
 
 log = logging.getLogger(__name__)
 #: The value of a gauge over several workers: their sum, lowest, highest or last one.
@@ -244,19 +244,16 @@ def has_room(file: str, metric: MetricWrapperBase, numbers: int, series: Sequenc
     """Take the space of new series from what this worker's file has left. Returns False for too little."""
     if file not in _ROOM:
         _ROOM[file] = CLIENT_BYTES[file]
-        for entry in entries(file):  # of the workers that had the file before
-            if entry.metric.startswith(CLIENT_PREFIX):
-                _ROOM[file] -= entry.size
-                labels = entry.labels.items() - {("le", entry.labels.get("le", ""))}
-                _SERIES.add((file, entry.metric, entry.documentation, frozenset(labels)))
+        for name, text, labels, size in counted(file):  # by the workers that had the file before
+            if name.startswith(CLIENT_PREFIX):
+                _ROOM[file] -= size
+                labels.pop("le", None)
+                _SERIES.add((file, name, text, frozenset(labels.items())))
     (shown,) = metric.describe()
-    new, size = set(), 0
-    for row in series:
-        each = (file, shown.name, shown.documentation, frozenset(row.items()))
-        if each not in _SERIES:
-            new.add(each)
-            text = json.dumps([shown.name, f"{shown.name}_bucket", row, shown.documentation])
-            size += numbers * (len(text) + NUMBER_BYTES)
+    name, text = shown.name, shown.documentation
+    new = {(file, name, text, frozenset(row.items())) for row in series} - _SERIES
+    names = (json.dumps([name, f"{name}_bucket", dict(labels), text]) for *_, labels in new)
+    size = sum(numbers * (len(each) + NUMBER_BYTES) for each in names)
     if size > _ROOM[file]:
         return False
     _ROOM[file] -= size

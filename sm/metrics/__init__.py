@@ -14,7 +14,7 @@ from typing import Any
 
 from sm.errors import as_trireme_error
 from sm.invocation import current, span
-from sm.metrics.files import entries, open_files, take_over
+from sm.metrics.files import counted, open_files, take_over
 
 open_files()  # the library looks at its variable when it is imported
 from prometheus_client import Counter, Gauge, Histogram  # noqa: E402
@@ -158,7 +158,7 @@ def count_on(folder: Path, sizes: Mapping[str, int]) -> None:
     Raises :class:`OSError`: there is no memory for it.
     """
     take_over(folder, sizes)
-    for labels in [entry.labels for kind in ("counter", "histogram") for entry in entries(kind)]:
+    for _, _, labels, _ in [*counted("counter"), *counted("histogram")]:
         for label, values in (("model", MODELS), ("stage", STAGES)):
             if labels.get(label, OTHERS) != OTHERS:
                 values.of(labels[label])

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -93,24 +92,18 @@ def _take_over(folder: Path, sizes: Mapping[str, int]) -> None:
                 _forget(path)
 
 
-class CountedNumber(NamedTuple):
-    """A number in a file: its metric, that one's description, its labels, and the bytes that it takes."""
+def counted(kind: str) -> Iterator[tuple[str, str, dict[str, str], int]]:
+    """Yield the numbers that this process has in its file, also those that it took over.
 
-    metric: str
-    documentation: str
-    labels: dict[str, str]
-    size: int
-
-
-def entries(kind: str) -> Iterator[CountedNumber]:
-    """Yield the numbers that this process has in its file, also those that it took over."""
+    Each is its metric, that one's description, its labels, and the bytes that it takes.
+    """
     from prometheus_client.mmap_dict import MmapedDict  # it looks at the variable when it is imported
 
     path = Path(os.environ.get(VARIABLE, ""), f"{kind}_{os.getpid()}.db")
-    if VARIABLE in os.environ and path.exists():
+    if path.is_file():
         for key, *_ in MmapedDict.read_all_values_from_file(path):  # type: ignore[no-untyped-call]
             metric, _, labels, documentation = json.loads(key)
-            yield CountedNumber(metric, documentation, labels, len(key.encode()) + ENTRY_BYTES)
+            yield metric, documentation, labels, len(key.encode()) + ENTRY_BYTES
 
 
 def forget_gauges(folder: Path) -> None:

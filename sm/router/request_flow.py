@@ -106,15 +106,7 @@ class RequestFlow:
                         return invocation.finish(
                             run_session_command(self.sessions, request, invocation.caller)
                         )
-                    if isinstance(request, DispatchRequest):
-                        invocation.slot_model = invocation.model = request.model
-                        invocation.version = request.version
-                        if request.many:
-                            invocation.records = len(request.records)
-                        if request.streamed:
-                            invocation.extend(self.extra_stream_seconds)
-                    else:
-                        self._take_model(invocation, request)
+                    self._take_model(invocation, request)
                     invocation.check()
                     invocation.slot.enter(invocation.slot_model, invocation)  # admit
                     answer = self._run_confirmed(invocation, request)
@@ -143,33 +135,37 @@ class RequestFlow:
         slot_model = model if self.models.known(model) else UNKNOWN
         return DECODED.reserve(size, slot_model) if size else NOTHING
 
-    def _take_model(self, invocation: RunningInvocation, request: TritonRequest | LinesRequest) -> None:
-        """Note whose slot and memory a request without a client uses, and under which model it is counted."""
+    def _take_model(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
+        """Note whose slot and memory a request uses, and under which model it is counted."""
         if isinstance(request, LinesRequest):
             model = self.classifier.peek_model(request.message)
             invocation.slot_model = model if model and self.models.use_model(model, invocation) else UNKNOWN
+            return
+        if isinstance(request, DispatchRequest):
+            if request.many:
+                invocation.records = len(request.records)
         elif self.models.use_model(request.model, invocation) is None:
             # Any other name must not become a label of the metrics.
             invocation.slot_model = UNKNOWN
-        else:
-            invocation.slot_model = invocation.model = request.model
-            invocation.version = request.version
-            if request.streamed:
-                invocation.extend(self.extra_stream_seconds)
+            return
+        invocation.slot_model = invocation.model = request.model
+        invocation.version = request.version
+        if request.streamed:
+            invocation.extend(self.extra_stream_seconds)
 
     def _run_confirmed(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> Answer:
         """Run a request, and again if it turns out that its answer may be another's."""
         while True:
             try:
                 try:
+                    if isinstance(request, DispatchRequest):
+                        return self._run_client(invocation, request)
                     if isinstance(request, LinesRequest):
                         return self._run_lines(invocation, request)
-                    return self._run(invocation, request)
+                    return self._run_model(invocation, request)
                 finally:
-                    # Nothing is delivered, no error either, that may be made from another's answers.
                     if invocation.tickets:
-                        # Copy in one step: other records of the request may still be running.
-                        self.calls.guard.confirm_delivery(tuple(invocation.tickets))
+                        self._confirm(invocation)
             except Interrupted:
                 if not self.calls.may_make_again(invocation):
                     raise
@@ -182,7 +178,10 @@ class RequestFlow:
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:
             with DECODED.reserve(estimate_parsed_bytes(line)):
-                return self._run(invocation, self.classifier.parse_line(line, request, invocation))
+                one = self.classifier.parse_line(line, request, invocation)
+                if isinstance(one, DispatchRequest):
+                    return self._run_client(invocation, one)
+                return self._run_model(invocation, one)
 
         if request.limit is not None:  # a request that runs again counts its records anew
             request = request._replace(limit=RecordLimit(request.limit.max_records))
@@ -198,41 +197,41 @@ class RequestFlow:
         if self.once is not None:
             self.once.begin(invocation)
 
-    def _run(self, invocation: RunningInvocation, request: ModelRequest) -> Answer:
-        """Run a request, or a line."""
-        listener = invocation.listener
-        if not isinstance(request, DispatchRequest):
-            if listener is not None:
-                listener.resolved(request.model, request.version, 0)
-            if self.readiness is not None:
-                self.readiness.check(request.model)
-            if not self.models.is_repeatable(request.model):
-                self._run_once(invocation)
-            invocation.model, answer = self.triton.run(request, invocation)
-            return answer
-        if request.client._marks.unready:
-            raise NotReady(request.client._marks.unready)
-        if not request.client.repeatable:
+    def _run_model(self, invocation: RunningInvocation, request: TritonRequest) -> Answer:
+        """Pass a request, or a line, on to Triton."""
+        if invocation.listener is not None:
+            invocation.listener.resolved(request.model, request.version, 0)
+        if self.readiness is not None:
+            self.readiness.check(request.model)
+        if not self.models.is_repeatable(request.model):
             self._run_once(invocation)
-        if listener is not None:
-            listener.resolved(request.model, request.version, len(request.records))
+        invocation.model, answer = self.triton.run(request, invocation)
+        return answer
+
+    def _run_client(self, invocation: RunningInvocation, request: DispatchRequest) -> Answer:
+        """Run the records of a request or a line, and write the answer: a stream, one, a form's or a list."""
+        client = request.client
+        if client._marks.unready:
+            raise NotReady(client._marks.unready)
+        if not client.repeatable:
+            self._run_once(invocation)
+        if invocation.listener is not None:
+            invocation.listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:
             request.answer_headers[SESSION_ID] = request.session.id
         invocation.model = request.model
         if request.streamed:
             return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
-        if request.call is not None:
-            kept = run_records(request, invocation, request.call.keep, fail_request, self.records)
-            return write_call(request, request.call, kept)
-        if not request.many:
+        if not request.many and request.call is None:
             return write(request, run_record(request, invocation))
-        encode = record_encoder(request)
-        records = run_records(request, invocation, encode, encode_failure, self.records)
+        run = partial(run_records, request, invocation, threads=self.records)
+        if request.call is not None:
+            return write_call(request, request.call, run(request.call.keep, fail_request))
         limit = WrongLimit.of(self.classifier.max_records, request.records.__len__)
-        return write_list(request, records, invocation, limit)
+        return write_list(request, run(record_encoder(request), encode_failure), invocation, limit)
 
     def _confirm(self, invocation: Invocation) -> None:
-        """Refuse to deliver what may be made from another's answers."""
+        """Refuse to deliver what may be made from another's answers, an error too."""
         if invocation.tickets:
             # Copy in one step: other records of the request may still be running.
             self.calls.guard.confirm_delivery(tuple(invocation.tickets))
