@@ -290,7 +290,7 @@ class ModelBuilder:
         try:
             known = samples.golden(graph, feeds, *kinds)
             if request.wanted.precision == "int8":
-                lowered = [(name, int8.with_low_threshold(feed)) for name, feed in named]
+                lowered = [(name, int8.with_low_threshold(folder, feed)) for name, feed in named]
                 judged = samples.golden(graph, [feed for _, feed in lowered], *kinds)
         except Exception as error:  # ONNX Runtime's own classes
             raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
@@ -298,12 +298,13 @@ class ModelBuilder:
             samples.from_records(graph, feeds, version)
         quantized, notes = None, []
         if request.wanted.precision == "int8":
-            inputs = int8.read_inputs(folder, lowered, judged)
-            measure = int8.Measure(*kinds, has_labels=inputs[0].label is not None)
+            inputs = int8.read_inputs(folder, lowered, judged, staged / "labels.txt")
+            has_labels = (inputs[0].label, inputs[0].boxes) != (None, None)
+            measure = int8.Measure(*kinds, has_labels=has_labels)
             quantized, answers = int8.quantize(version, inputs, measure, request.max_drop)
             quantized = quantized.model_copy(update={"data": folder.name})
             picture = int8.draw_differences(folder, staged, inputs, answers, measure)
-            notes = int8.describe(quantized, picture)
+            notes = int8.describe(quantized, inputs, answers, measure, picture)
         (staged / REPORT).write_text(write_report(known, version, by_record, notes))
         return quantized
 

@@ -143,7 +143,7 @@ def test_inputs_of_a_team_become_golden_data_and_a_report(
 def nncf(monkeypatch: pytest.MonkeyPatch) -> None:
     """NNCF, from an environment of its own with this one's versions of what both have."""
     both = [f"{name}=={importlib.metadata.version(name)}" for name in ("openvino", "numpy")]
-    home = python_with("nncf==3.4.0", *both).parents[1]
+    home = python_with("nncf==3.4.0", "pycocotools==2.0.11", *both).parents[1]
     monkeypatch.setattr(sys, "path", [*sys.path, *map(str, home.glob("lib/python3*/site-packages"))])
 
 
@@ -162,6 +162,7 @@ def test_int8_says_what_it_costs_and_is_what_a_start_takes(
     assert made.quantized is not None
     assert (made.quantized.calibrated, made.quantized.held_out, made.quantized.data) == (4, 2, "inputs")
     assert made.quantized.before - made.quantized.after <= 0.05
+    assert made.quantized.unquantized == ()
     assert "| held out | 2 |" in (folder / accuracy.REPORT).read_text()
     values = {name: {"string_value": value.string_value} for name, value in config.parameters.items()}
     wanted = Wanted.read({"parameters": values, "max_batch_size": config.max_batch_size}, {})

@@ -1,1 +1,1 @@
-"""The part of ``sm build-model`` that needs a developer's machine: exports from PyTorch."""
+"""The part of ``sm build-model`` that needs a developer's machine: PyTorch's exports, labels of boxes."""

@@ -99,7 +99,9 @@ def test_labels_that_do_not_fit_the_answers_are_refused(
     (tmp_path / int8.LABELS).write_text(f"{line}\n")
     named: list[tuple[str, Any]] = [("a.npy", {}) for _ in answers]
     with pytest.raises(CommandError, match=said):
-        int8.read_inputs(tmp_path, named, Golden([{}] * len(answers), answers, kinds))
+        int8.read_inputs(
+            tmp_path, named, Golden([{}] * len(answers), answers, kinds), tmp_path / "labels.txt"
+        )
 
 
 def test_every_third_input_is_held_out_if_there_are_enough() -> None:
