@@ -205,8 +205,9 @@ class Invocation:
         self.shared_tokens = 0
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
-        #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own.
-        self.form: Any = None
+        #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own, and
+        #: what its errors repeat of the request.
+        self.form: tuple[Any, Any] | None = None
 
     def waiting_for(self, model: str) -> AbstractContextManager[object]:  # noqa: ARG002
         """Wait for a model in the block. Where requests share threads, its share bounds such waits."""

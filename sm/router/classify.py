@@ -237,9 +237,11 @@ class RequestClassifier:
         )
         rows = self.forms.paths[message.path] if message.path else self.forms.rows
         form = next((row for row in rows if row.has(reading)), rows[-1])
-        if message.path and invocation is not None:
-            invocation.form = form
-        found = form.read(reading)
+        try:
+            found = form.read(reading)
+        finally:
+            if message.path and invocation is not None:
+                invocation.form = form, reading.echo
         if message.path and SESSION_HEADER in headers:  # an error of it has the form's shape
             command = self._session(message, invocation)
             if isinstance(command, SessionCommand):

@@ -42,9 +42,10 @@ def blueprint(router: Router, forms: Forms) -> Blueprint:
     @routes.errorhandler(Exception)
     def failed(error: Exception) -> Response:
         """Answer in the form of the request; if it cannot be read, in the last of its path."""
-        found = getattr(g.get("invocation"), "form", None)
-        form = found or next(iter(reversed(forms.paths.get(request.path, ()))), None)
-        write: Callable[[TriremeError, str], Answer] = write_error if form is None else form.write_error
+        form, echo = getattr(g.get("invocation"), "form", None) or (None, None)
+        form = form or next(iter(reversed(forms.paths.get(request.path, ()))), None)
+        write: Callable[[TriremeError, str], Answer]
+        write = write_error if form is None else partial(form.write_error, echo=echo)
         return respond(error_answer(error, request.environ, write))
 
     for number, path in enumerate(forms.paths):

@@ -136,7 +136,7 @@ class SearchForm(Form):
         asked = self.kind.of(reading.json())
         return SearchCall(asked, find_client(reading, asked))
 
-    def write_error(self, error: TriremeError, request_id: str) -> Answer:
+    def write_error(self, error: TriremeError, request_id: str, echo: Any) -> Answer:  # noqa: ARG002
         fault = "server_error" if error.status >= 500 else "invalid_request_error"
         described = {
             "message": error.sentence,

@@ -32,7 +32,8 @@ and, in the pyproject.toml of its distribution::
 
 The rest is the box's: the route with its API key and trace, admission, deadline, limits of records,
 batches, ``Accept``, and errors of a record under the form's own names (``texts[2].text``). A form may also
-change the shape of an error (``Form.write_error``), add its part of ``/openapi.json`` (``schema``) and a
+change the shape of an error (``Form.write_error``) and repeat in it what it noted of the request
+(``Reading.echo``), add its part of ``/openapi.json`` (``schema``) and a
 list of the models that it can call (``lists``); a call has words of its own for a field (``Call.name``),
 and may keep and write an answer of many large results itself (``keep``, ``write``).
 

@@ -46,8 +46,8 @@ class Form(ABC):
     def read(self, reading: Reading) -> Call | ClassifiedRequest:
         """Read a message that is of this form. Raises :class:`~sm.errors.TriremeError`."""
 
-    def write_error(self, error: TriremeError, request_id: str) -> Answer:
-        """Return the answer to a request of its paths that failed."""
+    def write_error(self, error: TriremeError, request_id: str, echo: Any) -> Answer:  # noqa: ARG002
+        """Return the answer to a request of its paths that failed. ``echo``: see :attr:`Reading.echo`."""
         return write_error(error, request_id)
 
     def schema(self) -> Mapping[str, Any]:
@@ -95,6 +95,9 @@ class Reading:
         if not message.path:
             self.served, self.client = served, None if served is None else served.client
         self.body = message.body
+        #: What an error of this request repeats of it, such as an id of its caller's: the form sets it when
+        #: it reads. None: nothing, also where the body was never read.
+        self.echo: Any = None
         self.body_type = message.headers.get("content-type", JSON)
         #: The body's type by the name that the box knows.
         self.kind = kind_of(self.body_type)

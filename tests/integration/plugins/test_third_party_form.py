@@ -55,10 +55,11 @@ class Shouted(Texts):
         return isinstance(reading.value, dict) and "shout" in reading.value
 
     def read(self, reading):
+        reading.echo = reading.value.get("id")
         return TextsCall([str(reading.value["shout"]).upper()], model="reverse", root=("shout",))
 
-    def write_error(self, error, request_id):
-        return write_error(error, request_id, {"wrong": error.sentence})
+    def write_error(self, error, request_id, echo):
+        return write_error(error, request_id, {"wrong": error.sentence, "id": echo})
 
     def schema(self):
         described = {"operationId": "shout", "summary": "Shout.", "responses": {"200": {"description": "Done."}}}
@@ -149,8 +150,18 @@ def test_an_error_names_the_members_of_the_form(
 def test_a_form_writes_errors_in_its_own_shape_also_where_the_body_cannot_be_read(box: RunningBox) -> None:
     for body in (b"{", b"", b'{"texts": 3}'):
         answer = requests.post(f"{box.url}/shout", data=body, timeout=30)
-        assert (answer.status_code >= 400, answer.json().keys()) == (True, {"wrong"}), body
+        assert (answer.status_code >= 400, answer.json()["id"]) == (True, None), body
+        assert answer.json().keys() == {"wrong", "id"}
     assert requests.get(f"{box.url}/shout", timeout=30).status_code == 405
+
+
+@pytest.mark.parametrize("body", [{"id": 7}, {"id": 7, "shout": "a", "unused": 1}])
+def test_an_error_repeats_what_its_form_noted_of_that_request_alone(
+    box: RunningBox, body: dict[str, object]
+) -> None:
+    answer = post(box, "/shout", body, Accept="application/json", **{"X-Amzn-SageMaker-Session-Id": "none"})
+    assert (answer.status_code >= 400, answer.json()["id"]) == (True, 7)
+    assert post(box, "/shout", {}).json()["id"] is None
 
 
 def test_a_form_without_a_path_is_found_at_invocations_and_leaves_the_others_alone(box: RunningBox) -> None:
