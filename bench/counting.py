@@ -3,7 +3,7 @@
     python -m bench.counting
 
 In a worker's environment (see :func:`bench.quick.count`): the very application that gunicorn would serve,
-asked in this process, with a real Triton behind it. Prints one line of JSON:
+asked in this process as a worker does, with a real Triton behind it. Prints one line of JSON:
 ``{"resnet json": {"bytecodes": 1, ...}}``.
 """
 
@@ -23,12 +23,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from werkzeug.test import EnvironBuilder
-
 from bench.contestant import FORMS, MODELS
 from bench.contestants.trireme import ask
 from bench.driver import Request
 from sm.run_state import Box
+from sm.server.thread_worker import read_plain
 from sm.server.worker import DataPlane
 from sm.settings import HERE, Settings
 
@@ -82,16 +81,20 @@ class Call:
     def prepare(self) -> None:
         """Make the request."""
         request = self._request
-        builder = EnvironBuilder(
-            request.path, method="POST", data=request.body, headers=request.headers.items()
-        )
+        fields = {
+            "Host": "localhost",
+            **request.headers,
+            "Content-Length": str(len(request.body)),
+            "X-Trireme-Request-Id": "0" * 32,
+            "X-Trireme-Start": f"{time.time():.3f}",
+        }
+        lines = (f"POST {request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()))
+        plain = read_plain("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        assert plain is not None
         self._environ = {
-            **builder.get_environ(),
+            **plain.environ,
             "gunicorn.socket": self._server_end,
             "wsgi.input": io.BytesIO(request.body),
-            "wsgi.input_terminated": True,
-            "HTTP_X_TRIREME_REQUEST_ID": "0" * 32,
-            "HTTP_X_TRIREME_START": f"{time.time():.3f}",
         }
 
     def __call__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,13 +77,14 @@ def combine(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Sc
     return choices, totals
 
 
-def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
-    """Replace each span of ``text`` by a word; everything else stays as it is.
+def fill(text: str, spans: Sequence[Span], words: Iterable[str | None]) -> str:
+    """Replace each span of ``text`` by a word, or by nothing; everything else stays as it is.
 
     A word piece that continues a word (``##ing``) joins the text before it without a space.
     """
     filled, end_of_last = "", 0
-    for (start, end), word in zip(spans, words, strict=True):
+    for (start, end), found in zip(spans, words, strict=True):
+        word = found or ""
         filled += text[end_of_last:start]
         if word.startswith(CONTINUATION):
             word = word.removeprefix(CONTINUATION)
@@ -199,8 +200,7 @@ class MaskClient(TextClient):
         ids, scores = combine(self.find_candidates(outputs, tokenized, top), top)
         to_word, rows = self.tokenizer.id_to_token, []
         for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
-            words = [to_word(index) or "" for index in row]
-            rows.append({"token": fill(payload.text, tokenized.spans, words), "score": score})
+            rows.append({"token": fill(payload.text, tokenized.spans, map(to_word, row)), "score": score})
         return rows
 
     def find_candidates(

@@ -45,6 +45,8 @@ SOI, EOI, SOS, APP1 = 0xD8, 0xD9, 0xDA, 0xE1
 FRAMES = (0xC0, 0xC1, 0xC2)
 OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 SEQUENTIAL = (0xC0, 0xC1, 0xC9)
+#: The segments that state what a picture is.
+STATED = frozenset((*FRAMES, *OTHER_FRAMES, APP1, SOS))
 #: Application segments and comments; without APP0 and APP14, which say how colours are coded.
 METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
 #: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
@@ -179,17 +181,18 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def _jpeg(content: bytes) -> PictureHeader | None:
-    frame, scans, coefficients, sequential, scan_offset = None, 0, 0, False, 0
-    exif = xmp = b""
+    frame, scans, sequential, scan_offset = None, 0, False, 0
+    exif = xmp = samples = b""
     segments, rest = _read_segments(content)
     while segments:
         kind, at, size = segments.popleft()
-        if kind in FRAMES or kind in OTHER_FRAMES:
+        if kind not in STATED:
+            continue
+        if kind != SOS and kind != APP1:
             # Every decoder fails at a second frame.
             frame = frame or (kind, *struct.unpack_from(">BHHB", content.ljust(at + 6, b"\0"), at))
             sequential = kind in SEQUENTIAL
             samples = content[at + 7 : at + 6 + 3 * frame[4] : 3]
-            coefficients = _coefficient_bytes(samples)
             check_pixels(frame[3], frame[2])
         elif kind == APP1 and frame is None:
             exif = exif or content[at : at + size].partition(EXIF)[2]
@@ -206,7 +209,7 @@ def _jpeg(content: bytes) -> PictureHeader | None:
                 )
             if frame and sequential and content[at : at + 1] == bytes([frame[4]]):
                 # The scan has all components of a picture of one pass, so no decoder reads another scan.
-                coefficients = 0
+                samples = b""
                 break
             if not segments:
                 segments, rest = _read_segments(content, rest)
@@ -219,12 +222,13 @@ def _jpeg(content: bytes) -> PictureHeader | None:
             f"at most {MAX_SCANNED_PIXELS:,} pixels are accepted in all scans: save it as a JPEG that is not "
             "progressive"
         )
-    orientation = _orientation(exif, xmp)
+    orientation = _orientation(exif, xmp) if exif or xmp else 1
     quick = kind in FRAMES and bits == 8 and components in (1, 3)
     # Pixels from turbojpeg that are not upright are copied into a second array.
     extra_bytes = (RESULT_BYTES if orientation > 1 else 0) if quick else PILLOW_BYTES
+    stored = _coefficient_bytes(samples) if samples else 0
     return PictureHeader(
-        "JPEG", width, height, RESULT_BYTES + extra_bytes, coefficients, orientation, quick, scan_offset
+        "JPEG", width, height, RESULT_BYTES + extra_bytes, stored, orientation, quick, scan_offset
     )
 
 
@@ -246,19 +250,20 @@ def _read_segments(
     """
     segments: deque[tuple[int, int, int]] = deque()
     at, number = begin
-    while match := MARKER.search(content, at):
+    search, end = MARKER.search, len(content) - 2
+    while match := search(content, at):
         number += 1
         at = match.end()
         kind = content[at - 1]
         if number > MAX_SEGMENTS:
             raise BadInput(f"the picture has more than {MAX_SEGMENTS:,} segments")
-        if kind == EOI or at + 2 > len(content):
+        if kind == EOI or at > end:
             break
         if kind < FRAMES[0] or kind == SOI:
             continue  # has no length
-        size = int.from_bytes(content[at : at + 2], "big")
-        segments.append((kind, at + 2, max(0, size - 2)))
-        at += max(2, size)
+        size = max(2, content[at] << 8 | content[at + 1])
+        segments.append((kind, at + 2, size - 2))
+        at += size
         if kind == SOS:
             break
     return segments, _Place(at, number)

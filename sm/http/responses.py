@@ -36,6 +36,8 @@ RULE_PART = re.compile(r"<(?:\w+:)?(\w+)>")
 
 #: Where a request's WSGI environment stores its id, and the code of the error that answers it.
 REQUEST_ID_KEY, ERROR_CODE_KEY = "trireme.request_id", "trireme.error_code"
+#: Where it has the request's headers, with names in lower case, if the server has made them already.
+HEADERS_KEY = "trireme.headers"
 
 
 def request_id(environ: WSGIEnvironment) -> str:
@@ -62,7 +64,7 @@ class ReadResponse(Response):
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start_response(self.status, self.headers.to_wsgi_list())
-        return () if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded()
+        return () if environ["REQUEST_METHOD"] == "HEAD" else tuple(self.iter_encoded())
 
 
 def respond(answer: Answer) -> Response:

@@ -22,11 +22,7 @@ from sm.client.payloads import MIN_BASE64_BYTES
 from sm.errors import BadInput, body_too_large
 from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
 from sm.http.messages import BOM, EVENTS, Answer
-from sm.http.responses import (
-    REQUEST_ID_KEY,
-    ReadResponse,
-    request_id,
-)
+from sm.http.responses import HEADERS_KEY, REQUEST_ID_KEY, ReadResponse, request_id
 from sm.router.back_pressure import finish
 from sm.router.event_streams import with_final_error
 from sm.router.request_types import Message
@@ -37,13 +33,6 @@ if TYPE_CHECKING:
 #: Headers with variables of their own in WSGI, and variables that could be mistaken for them.
 CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
-#: WSGI variables that are not headers; skipping them as a set is faster than looking at each name.
-SERVER_VARIABLES = frozenset(
-    """REQUEST_METHOD SCRIPT_NAME PATH_INFO QUERY_STRING RAW_URI REQUEST_URI REMOTE_ADDR REMOTE_PORT
-    SERVER_NAME SERVER_PORT SERVER_PROTOCOL SERVER_SOFTWARE wsgi.version wsgi.url_scheme wsgi.input
-    wsgi.input_terminated wsgi.errors wsgi.multithread wsgi.multiprocess wsgi.run_once wsgi.file_wrapper
-    gunicorn.socket""".split()  # noqa: SIM905
-)
 #: Flags to look at a connection without waiting and without taking bytes from it.
 PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 #: Bytes of one read from a body.
@@ -64,7 +53,7 @@ def read_message(environ: WSGIEnvironment, max_body: int, model: str = "", targe
     query = environ.get("QUERY_STRING")
     message = Message(
         read_body(environ, max_body),
-        read_headers(environ),
+        environ.get(HEADERS_KEY) or read_headers(environ),
         read_query(query) if query else NO_PARAMETERS,
         environ.get(REQUEST_ID_KEY) or request_id(environ),
         model,
@@ -134,21 +123,11 @@ def _read_chunks(environ: WSGIEnvironment, max_body: int) -> bytes:
 
 def read_headers(environ: WSGIEnvironment) -> dict[str, str]:
     """Return the request's headers, with names in lower case."""
-    headers: dict[str, str] = {}
-    for name in environ.keys() - SERVER_VARIABLES:
-        if header := header_name(name):
-            value = environ[name]
-            if value or name not in CGI_HEADERS:
-                headers[header] = value
+    headers = {header: environ[name] for name, header in CGI_HEADERS.items() if environ.get(name)}
+    for name in environ:
+        if name.startswith("HTTP_") and name not in NOT_HEADERS:
+            headers[name[5:].replace("_", "-").lower()] = environ[name]
     return headers
-
-
-@lru_cache(maxsize=1024)  # Callers send the same few headers.
-def header_name(variable: str) -> str:
-    """Return the header of a WSGI variable; empty if the variable is not a header."""
-    if not variable.startswith("HTTP_") or variable in NOT_HEADERS:
-        return CGI_HEADERS.get(variable, "")
-    return variable[5:].replace("_", "-").lower()
 
 
 def is_disconnected(connection: socket.socket | None) -> bool:

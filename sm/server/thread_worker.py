@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import http
+import io
 import logging
+import re
 import select
 import socket
 import struct
@@ -14,13 +16,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from gunicorn.http import errors
-from gunicorn.http.body import LengthReader
+from gunicorn.http.body import Body, LengthReader
 from gunicorn.http.errors import NoMoreData
-from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
+from gunicorn.http.unreader import SocketUnreader
+from gunicorn.http.wsgi import HEADER_VALUE_RE, Response
 from gunicorn.util import close_graceful, write_nonblock
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -33,6 +38,7 @@ from sm.errors import (
     Unsupported,
 )
 from sm.http.messages import JSON, write_error
+from sm.http.responses import HEADERS_KEY
 from sm.plugins.stuck_code import abandoned
 from sm.polling import POLL_S
 
@@ -86,8 +92,13 @@ class DirectWorker(ThreadWorker):  # type: ignore[misc]
 
 def limit_sending(connection: socket.socket, seconds: float) -> None:
     """Let a send that makes no progress for ``seconds`` raise :class:`BlockingIOError`."""
-    interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(seconds))
+
+
+@lru_cache
+def timeval(seconds: float) -> bytes:
+    """Return seconds as the kernel has them."""
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def wait_for_close(connection: socket.socket) -> None:
@@ -185,41 +196,89 @@ HEARTBEAT_INTERVAL_S, RETRY_PAUSE_S = 5.0, 0.1
 LINGER_TIMEOUT_S = 10.0
 #: Bytes of a body up to which copying it is cheaper than a second system call.
 MAX_JOINED_BYTES = 2**16
-UPGRADE = b"HTTP/1.1 101"
 
 
-class ResponseSocket(socket.socket):
-    """Sends the head of an answer together with the first part of its body, so that nginx wakes up once."""
+#: The head of a POST as nginx writes it. gunicorn's parser takes ten times as long: it reads, or
+#: refuses, all others: those with a field of :data:`UNPLAIN`, twice the same field, or a longer head.
+PLAIN_HEAD = re.compile(
+    rb"POST (/[A-Za-z0-9./_~:-]*)(\?[!\"$-~]*)? HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z0-9-]+: [!-~\x80-\xff][ -~\x80-\xff]*(?<! )\r\n)+)\r\n"
+)
+FIELD = re.compile("([^:]+): (.+)\r\n")
+UNPLAIN = frozenset(
+    "transfer-encoding expect upgrade x-forwarded-proto x-forwarded-protocol x-forwarded-ssl".split()  # noqa: SIM905
+)
+#: Bytes and fields of a plain head: gunicorn's limits of a line, and of fields. Bytes of the first read.
+PLAIN_BYTES, PLAIN_FIELDS, RECEIVE_BYTES = 4094, 100, 2**16
+#: The variables of every plain request.
+PLAIN_ENVIRON: dict[str, Any] = {
+    "REQUEST_METHOD": "POST",
+    "SCRIPT_NAME": "",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+    "wsgi.url_scheme": "http",
+    "REMOTE_ADDR": "",
+    "SERVER_NAME": "localhost",
+    "SERVER_PORT": "80",
+    "wsgi.errors": sys.stderr,
+    "wsgi.version": (1, 0),
+    "wsgi.input_terminated": True,
+    "wsgi.run_once": False,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": True,
+}
+#: The body of a request that came with its head, and what gunicorn's response reads of a plain request.
+WHOLE = LengthReader(None, 0)
+PLAIN_REQUEST = SimpleNamespace(method="POST", version=(1, 1), should_close=lambda: True)
 
-    _head: bytes | None = None
-    _head_seen = False
 
-    def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]
-        if not self._head_seen:
-            self._head_seen = True
-            # After the head of a WebSocket upgrade the caller sends first, so the head must not wait.
-            if not data.startswith(UPGRADE):
-                self._head = data
-                return
-        head, self._head = self._head, None
-        if head is None:
-            super().sendall(data, flags)
-        elif len(data) < MAX_JOINED_BYTES:
-            super().sendall(head + data, flags)
-        else:
-            super().sendall(head, flags)
-            super().sendall(data, flags)
+class PlainRequest(NamedTuple):
+    """A request whose head is a :data:`PLAIN_HEAD`."""
 
-    def flush(self) -> None:
-        """Send the head of an answer that has no body."""
-        if self._head is not None:
-            self.sendall(b"")
+    environ: dict[str, Any]
+    #: Bytes of the body, and those of it that came with the head.
+    length: int
+    body: bytes
+
+
+def read_plain(received: bytes) -> PlainRequest | None:
+    """Read a plain head; None if gunicorn has to read it."""
+    match = PLAIN_HEAD.match(received, 0, PLAIN_BYTES)
+    if match is None:
+        return None
+    path, query = match[1].decode(), (match[2] or b"").decode()
+    names, values = zip(*FIELD.findall(match[3].decode("latin-1")), strict=True)
+    headers = dict(zip(map(str.lower, names), values, strict=True))
+    length = headers.get("content-length", "")
+    count = len(names)
+    if (
+        count != len(headers)
+        or count > PLAIN_FIELDS
+        or not UNPLAIN.isdisjoint(headers)
+        or not length.isdecimal()
+    ):
+        return None
+    environ = {
+        **PLAIN_ENVIRON,
+        **dict(zip(map(variable_of, names), values, strict=True)),
+        "PATH_INFO": path,
+        "QUERY_STRING": query[1:],
+        "RAW_URI": path + query,
+        HEADERS_KEY: headers,
+    }
+    return PlainRequest(environ, int(length), received[match.end() :])
+
+
+@lru_cache(maxsize=1024)  # callers send the same few fields
+def variable_of(name: str) -> str:
+    """Return the WSGI variable of a header."""
+    variable = name.upper().replace("-", "_")
+    return variable if variable in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{variable}"
 
 
 class CallerConnection(NamedTuple):
     """The attributes of a connection that gunicorn reads."""
 
-    sock: ResponseSocket
+    sock: socket.socket
     client: object
     server: object
 
@@ -316,7 +375,6 @@ class Worker(DirectWorker):
                     time.sleep(RETRY_PAUSE_S)
                 continue
             self._serving.add(thread_id)
-            client = ResponseSocket(client.family, client.type, client.proto, client.detach())
             limit_sending(client, self.send_timeout_s)
             try:
                 if count.take_connection():
@@ -332,24 +390,59 @@ class Worker(DirectWorker):
 
     def _answer(self, connection: CallerConnection) -> None:
         """Answer one request and close the connection, whatever happens to the request."""
-        request = None
+        reader: object = None
         try:
-            request = next(RequestParser(self.cfg, connection.sock, connection.client))
-            self.handle_request(request, connection)
-        except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError):
+            received = connection.sock.recv(RECEIVE_BYTES)
+            if plain := read_plain(received):
+                environ, length, body = plain
+                if len(body) < length:
+                    unreader = SocketUnreader(connection.sock)
+                    unreader.unread(body)
+                    reader = LengthReader(unreader, length)
+                    environ["wsgi.input"] = Body(reader)
+                else:
+                    reader, environ["wsgi.input"] = WHOLE, io.BytesIO(body)
+                self._answer_plain(environ, connection.sock)
+            else:
+                parser = RequestParser(self.cfg, connection.sock, connection.client)
+                parser.unreader.unread(received)
+                request = next(parser)
+                reader = request.body.reader
+                self.handle_request(request, connection)
+        except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError, BlockingIOError):
             pass  # nginx has closed the connection, so there is nobody to answer
         except BaseException as error:  # a client may call sys.exit, and this thread must go on
-            self.handle_error(request, connection.sock, connection.client, error)
+            self.handle_error(None, connection.sock, connection.client, error)
         finally:
-            with contextlib.suppress(OSError):
-                connection.sock.flush()
-            if read_to_end(request):
+            if isinstance(reader, LengthReader) and reader.length == 0:  # nginx has nothing more to send
                 connection.sock.close()
-            else:
+            else:  # closing at once would discard the answer
                 close_graceful(connection.sock, LINGER_TIMEOUT_S, sys.maxsize)
 
-
-def read_to_end(request: Request | None) -> bool:
-    """Return True if nginx has nothing more to send; otherwise closing at once would discard the answer."""
-    reader = request.body.reader if request else None
-    return isinstance(reader, LengthReader) and reader.length == 0
+    def _answer_plain(self, environ: dict[str, Any], connection: socket.socket) -> None:
+        """Answer a request that gunicorn has not parsed; gunicorn writes what is not one piece."""
+        begun: list[Any] = []
+        environ["gunicorn.socket"] = connection
+        parts = self.wsgi(environ, lambda *given: begun.extend(given))
+        status, headers = begun[:2]
+        if type(parts) is tuple and all(HEADER_VALUE_RE.fullmatch(value) for _, value in headers):
+            fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+            head = f"HTTP/1.1 {status}\r\nConnection: close\r\n{fields}\r\n".encode("latin-1")
+            body = b"".join(parts)
+            # Together, so that nginx wakes up once.
+            for piece in (head + body,) if len(body) < MAX_JOINED_BYTES else (head, body):
+                connection.sendall(piece)
+            return
+        response = Response(PLAIN_REQUEST, connection, self.cfg)
+        try:
+            response.start_response(status, headers)
+            for part in parts:
+                response.write(part)
+            response.close()
+        except (Exception, SystemExit) as error:
+            if isinstance(error, OSError) or not response.headers_sent:
+                raise
+            log.exception("an answer broke off")
+        finally:
+            if hasattr(parts, "close"):
+                parts.close()

@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,8 @@ class Transport:
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()
-        self._shared_memory_count = TENSORS.labels("shared_memory")
-        self._message_count = TENSORS.labels("grpc")
+        self._shared_memory_count = TENSORS.labels("shared_memory")._value
+        self._message_count = TENSORS.labels("grpc")._value
         self._pid = os.getpid()
         atexit.register(self.close)
 
@@ -101,10 +101,10 @@ class Transport:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         invocation = current()
         make = partial(self._plan, invocation, model, inputs, version, outputs)
-        return self._calls.run(model, lambda ticket: self._infer(make(), ticket), invocation)
+        return self._calls.run(model, partial(self._infer, make), invocation)
 
-    def _infer(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
-        began = time.monotonic()
+    def _infer(self, make: Callable[[], InferencePlan], ticket: Ticket) -> dict[str, Array]:
+        plan, began = make(), time.monotonic()
         try:
             if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
                 answer = self._infer_through_region(plan, ticket)
@@ -220,13 +220,16 @@ class Transport:
         version: str,
         outputs: Sequence[str] | None,
     ) -> InferencePlan:
-        metadata = self._describe(model, version)
+        metadata = self._metadata.get((model, version)) or self._describe(model, version)
         return self._plans.make(metadata, version, inputs, outputs, next(self._tokens), invocation)
 
     def _accept(self, plan: InferencePlan, response: Any, ticket: Ticket) -> None:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
-        if not plan.is_answered_by(response):
+        if plan.token and not plan.is_answered_by(response):
             raise self._guard.report_mismatch(ticket, plan.model)
+        if len(plan.outputs) + bool(plan.token) < len(response.outputs):
+            # Outputs that had no room in the region, because their sizes were unknown.
+            plan.output_sizes.learn(sizes_of(response))
         # A token says nothing about the models that the model calls.
         identified = bool(plan.token) and len(ticket.generations) == 1
         self._guard.confirm(ticket, identified, plan.invocation)
@@ -264,20 +267,13 @@ class Transport:
             self._pool.retire(lease)
             raise
         self._shared_memory_count.inc()
-        self._record_sizes(plan, response)
         return plan.read(response, lease.memory)
 
     def _infer_by_message(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
         response = self._channel.infer(plan.request(), partial(self._calls.check, ticket, plan.invocation))
         self._accept(plan, response, ticket)
         self._message_count.inc()
-        self._record_sizes(plan, response)
         return plan.read(response)
-
-    def _record_sizes(self, plan: InferencePlan, response: Any) -> None:
-        """Record the sizes of outputs that had no room in the region, because they were unknown."""
-        if len(plan.outputs) + bool(plan.token) < len(response.outputs):
-            plan.output_sizes.learn(sizes_of(response))
 
     def _fetch_metadata(self, model: str, version: str) -> ModelMetadata:
         try:
