@@ -11,13 +11,19 @@ from sm.client.base import Array, TensorClient
 from sm.client.payloads import TextPayload
 from sm.errors import WrongPayload
 
+#: Ids of tokens in a record. No model reads as many; each has its own limit.
+MAX_TOKENS = 2**17
+
 
 class EmbeddingPayload(TextPayload):
     """A text, or the ids of its tokens."""
 
     text: str = Field(default="", description="The text.", examples=["A man is playing the guitar."])
     token_ids: list[Annotated[int, Field(ge=0)]] = Field(
-        default=[], min_length=1, description="The ids of its tokens, in place of the text."
+        default=[],
+        min_length=1,
+        max_length=MAX_TOKENS,
+        description="The ids of its tokens, in place of the text.",
     )
 
     @model_validator(mode="after")

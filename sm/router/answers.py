@@ -22,6 +22,7 @@ from sm.http.media_types import acceptable
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.invocation import Invocation
 from sm.models.canary import says_failed
+from sm.router.back_pressure import finish
 from sm.router.classify import OFFERS
 from sm.router.request_types import Call, DispatchRequest
 
@@ -132,32 +133,38 @@ def join_records(
     Returns them, and how many records are right and wrong. Raises the first failure if no record succeeded,
     or if the form has no errors in it.
     """
-    body, first_failure, right, wrong = io.BytesIO(), None, 0, 0
+    body, right, wrong = io.BytesIO(), 0, 0
+    record: EncodedRecord | None = None
+    first_failure: TriremeError | None = None
     body.write(start)
-    for number, record in enumerate(records):
-        if number:
-            body.write(separator)
-        room.grow(body.tell() + len(record.body))
-        body.write(record.body)
-        if record.failure is None:
-            right, wrong = right + record.right, wrong + record.wrong
-        elif not has_errors:
-            raise record.failure
-        else:
-            first_failure = first_failure or record.failure
-            if says_failed(record.failure.status):
-                invocation.failed_status = record.failure.status
-            elif record.failure.status != Overloaded.status:  # a full box is not the caller's fault
-                wrong += record.failure.records
-        if wrong_limit is not None and wrong > right + wrong_limit.most:
-            if right:
-                rest = (separator + NOT_RUN) * (wrong_limit.total() - number - 1)
-                room.grow(body.tell() + len(rest))
-                body.write(rest)
-            break
-    if first_failure is not None and not right:
-        first_failure.records = max(1, wrong)
-        raise first_failure
+    try:
+        for number, record in enumerate(records):
+            if number:
+                body.write(separator)
+            room.grow(body.tell() + len(record.body))
+            body.write(record.body)
+            if record.failure is None:
+                right, wrong = right + record.right, wrong + record.wrong
+            elif not has_errors:
+                raise record.failure
+            else:
+                first_failure = first_failure or record.failure
+                if says_failed(record.failure.status):
+                    invocation.failed_status = record.failure.status
+                elif record.failure.status != Overloaded.status:  # a full box is not the caller's fault
+                    wrong += record.failure.records
+            if wrong_limit is not None and wrong > right + wrong_limit.most:
+                if right:
+                    rest = (separator + NOT_RUN) * (wrong_limit.total() - number - 1)
+                    room.grow(body.tell() + len(rest))
+                    body.write(rest)
+                break
+        if first_failure is not None and not right:
+            first_failure.records = max(1, wrong)
+            raise first_failure
+    finally:
+        finish(records)  # what has not begun does not begin
+        record = first_failure = None  # its traceback has this frame, which would keep the request
     body.write(end)
     return body.getvalue(), right, wrong
 

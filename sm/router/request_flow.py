@@ -52,7 +52,10 @@ from sm.triton.calls import Calls
 
 def fail_request(error: TriremeError) -> Never:
     """Fail the whole request with the error of one of its records."""
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame, which would keep the request
 
 
 #: The memory that a small body needs.

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one read.
 READ_BYTES = 2**18
+#: Fragments of a message that may be of any size; beyond them there may be one for so many bytes.
+MAX_SMALL_FRAGMENTS, FRAGMENT_BYTES = 1000, 512
 #: Seconds that the caller gets for the closing handshake.
 CLOSE_TIMEOUT_S = 1.0
 
@@ -47,8 +49,8 @@ CLOSE_TIMEOUT_S = 1.0
 class WebSocket:
     """One connection, for one thread.
 
-    A message of more than ``max_bytes`` ends it (1009), as does a frame that breaks the protocol (1002) or a
-    text that is not UTF-8 (1007), and its time (1001).
+    A message of more than ``max_bytes`` ends it (1009), as does one of a thousand tiny fragments (1008), a
+    frame that breaks the protocol (1002), a text that is not UTF-8 (1007), and its time (1001).
 
     Args:
         connection: The socket.
@@ -64,7 +66,7 @@ class WebSocket:
         self._poll.register(connection, select.POLLIN)
         self._protocol = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
-        self._partial = bytearray()
+        self._partial, self._fragments = bytearray(), 0
 
     def messages(self, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
         """Yield the caller's messages, then close the connection.
@@ -140,11 +142,15 @@ class WebSocket:
     def _handle(self, event: Event) -> None:
         if isinstance(event, MessagePart):
             self._partial += event.data.encode() if isinstance(event.data, str) else event.data
+            self._fragments += event.frame_finished
             if len(self._partial) > self._max_bytes:
                 self.close(CloseReason.MESSAGE_TOO_BIG)
+            elif self._fragments > MAX_SMALL_FRAGMENTS + len(self._partial) // FRAGMENT_BYTES:
+                self.close(CloseReason.POLICY_VIOLATION, "the message has too many small fragments")
             elif event.message_finished:
                 self._messages.append(bytes(self._partial))
                 self._partial.clear()
+                self._fragments = 0
         elif isinstance(event, CloseConnection) and self._open:
             # wsproto reports a broken rule of the protocol as a close that leaves the connection open.
             self.close(event.code, event.reason, is_broken=True)

@@ -6,48 +6,60 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import gc
+import io
 import itertools
 import json
 import logging
 import os
 import pkgutil
+import re
+import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cached_property
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import cache, cached_property
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import orjson
+from flask import Flask
+from werkzeug.routing import Rule
 from werkzeug.test import EnvironBuilder, run_wsgi_app
+from wsproto.frame_protocol import CloseReason, Opcode
 
 import sm.client
 import trireme_extensions.tasks
 from sm.client import Client
-from sm.client.payloads import Payload, keys_of
-from sm.http.messages import JSON, JSON_LINES, load_json
+from sm.client.payloads import NPY_MAGIC, Payload, keys_of
+from sm.control import model_routes
+from sm.control.paths import MAX_BODY_BYTES
+from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, NPY, load_json
+from sm.http.responses import handle_errors
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
 from sm.models.found_clients import models_of
-from sm.router import form_routes, invocation_routes, v2_routes
-from sm.router.classify import RequestClassifier
-from sm.router.forms.table import Forms
+from sm.models.load_records import LoadRecords
+from sm.models.model_loader import ModelLoader
+from sm.models.on_demand import Catalog, OnDemand
+from sm.models.staging import Staging
+from sm.router import app, v2_routes, websocket
+from sm.router.forms.session import NEW
 from sm.router.invocation_routes import Router
-from sm.router.records import OrderedMap
-from sm.router.request_flow import RequestFlow
-from sm.router.running_invocation import LogSample
-from sm.router.triton_requests import TritonForwarder
-from sm.settings import MAX_RECORDS
+from sm.router.request_types import SESSION_HEADER
+from sm.run_state import Box
+from sm.settings import Settings
 from sm.triton.calls import Calls
-from sm.triton.http_proxy import Upstream
 from tests.support.memory import peak_of_process
+from tests.support.noted_control import RecordingControl
 from tests.support.onnx_graphs import write_graph
 from tests.support.rerankers import write_reranker
 from tests.support.task_models import load_task, load_translator, write_text_model, write_translator
@@ -56,6 +68,8 @@ from trireme_extensions.search.search import EmbeddingsForm
 from trireme_extensions.tasks.task_table import TASKS
 
 MIB = 2**20
+#: What the answer to a MiB may cost: processor time beyond what its JSON takes to be read, and memory.
+MILLISECONDS, MEBIBYTES = 25.0, 40.0
 #: One unit of a body, and what is around as many of them as it has room for. ``%d`` is a number of its own.
 VALUES: dict[str, tuple[str, str, str]] = {
     "numbers": ("[", "1,", "1]"),
@@ -80,14 +94,35 @@ VALUES: dict[str, tuple[str, str, str]] = {
     "quotes": ('"', "'\\\"", '"'),
     "digits": ("", "1", "1"),
     "a long fraction": ("0.", "1", "1"),
+    "a record of keys": ("[{", '"k%d":1,', '"k":1}]'),
+    "equal keys": ("{", '"k":1,', '"k":1}'),
+    "large numbers": ("[", "12345678901234567890,", "1]"),
+    "words for no number": ("[", "NaN,", "NaN]"),
     "levels": ("[" + "[" * 900 + "]" * 900, "," + "[" * 900 + "]" * 900, "]"),
+    "pairs of levels": ("[", "[[]],", "1]"),
+    "lists and texts of brackets": ("[", '"[[",', "1]"),
     "many levels": ("", "[", ""),
+}
+#: The same for bodies of other types than JSON.
+LINES: dict[str, tuple[str, str, str]] = {
+    "spaces": ("", " ", "1"),
+    "line ends": ("", "\n", "1"),
+    "lines of a number": ("", "1\n", "1"),
+    "lines of a list": ("", "[]\n", "[]"),
+    "lines of an object": ("", "{}\n", "{}"),
+    "lines of another key": ("", '{"x":1}\n', "{}"),
+    "lines of three cells": ("", "1,x,3\n", "1,2,3"),
+    "lines of quotes": ("", '"a","b"\n', '"a"'),
+    "cells": ("", ",", "1"),
+    "quoted cells": ("", '"a",', "1"),
+    "a quote that is not closed": ('"', "a\n", ""),
+    "an array's header": (NPY_MAGIC.decode("latin-1") + "\1\0\x10\x27", "(", ")"),
 }
 
 
 def text_of(value: str, size: int) -> str:
     """Return JSON of about ``size`` bytes."""
-    start, unit, end = VALUES[value]
+    start, unit, end = VALUES[value] if value in VALUES else LINES[value]
     if "%d" in unit:
         return start + "".join(unit % number for number in range(size // (len(unit) + 4))) + end
     return start + unit * (size // len(unit)) + end
@@ -101,9 +136,16 @@ class Case(NamedTuple):
     #: Where the value stands: what is before it and what is behind.
     place: tuple[str, str]
     value: str
+    headers: tuple[tuple[str, str], ...] = ()
+    method: str = "POST"
+    #: Which of :func:`applications` has the path.
+    plane: str = "data"
 
     def body(self, size: int) -> bytes:
-        return (self.place[0] + text_of(self.value, size) + self.place[1]).encode()
+        """Return a body of at most ``size`` bytes, and nearly as many."""
+        text = text_of(self.value, size - 4000)
+        encoding = "latin-1" if text.startswith("\x93") else "utf-8"
+        return self.place[0].encode() + text.encode(encoding) + self.place[1].encode()
 
 
 def payload_types() -> list[type[Payload]]:
@@ -168,24 +210,34 @@ def task_clients(folder: Path) -> dict[str, Client]:
     return clients
 
 
-def router_of(clients: dict[str, Client], folder: Path, pool: ThreadPoolExecutor) -> Router:
-    """Return the data plane's application with these clients, and no Triton."""
-    guard = AnswerGuard(
-        SharedGeneration.create(folder / f"generation-{time.monotonic_ns()}"), lambda model: (model,)
+def applications(clients: dict[str, Client], folder: Path) -> dict[str, Flask]:
+    """Return the data plane with these clients and no Triton, and the control plane's ``/models`` of each kind."""
+    box = Box("bodies", folder / "run", folder / "repository", 1, 1, 1, "gunicorn", 0)
+    for path in (box.run, box.repository):
+        path.mkdir()
+    guard = AnswerGuard(SharedGeneration.create(folder / "generation"), lambda model: (model,))
+    settings = replace(Settings(), sessions=True, sessions_path=folder / "sessions")
+    loader = ModelLoader(
+        LoadRecords(folder / "models.json"),
+        Staging(folder / "served", folder / "archives"),
+        RecordingControl(),
+        home=folder,
     )
-    models, calls = models_of(clients), Calls(guard, folder=folder)
-    flow = RequestFlow(
-        models,
-        RequestClassifier(models, max_records=MAX_RECORDS),
-        TritonForwarder(Upstream(1, 1.0, calls), models),
-        calls,
-        OrderedMap(pool, 1),
-    )
-    router = Router(flow, LogSample(0.0), 64 * MIB, 60.0, 60.0, False)
-    router.register_blueprint(invocation_routes.blueprint(router))
-    router.register_blueprint(v2_routes.blueprint(router))
-    router.register_blueprint(form_routes.blueprint(router, Forms.load()))
-    return router
+    on_demand = OnDemand(loader, Catalog(str(box.repository), folder), folder)
+    planes = {
+        "one repository": model_routes.listing(box),
+        "multi-model": model_routes.loading(loader, {}),
+        "on demand": model_routes.on_demand(on_demand, {}),
+    }
+    made: dict[str, Flask] = {
+        "data": app.create(settings, box, models_of(clients), Calls(guard, folder=folder))
+    }
+    for name, blueprint in planes.items():
+        made[name] = Flask(name)
+        made[name].config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
+        handle_errors(made[name])
+        made[name].register_blueprint(blueprint)
+    return made
 
 
 #: Members of a dispatch request and of Hugging Face's form: what is before a value and what is behind.
@@ -209,8 +261,8 @@ def fields_of(client: Client) -> Iterator[tuple[str, str]]:
     )
 
 
-def cases(clients: dict[str, Client]) -> Iterator[Case]:
-    """Yield each case."""
+def client_cases(clients: dict[str, Client]) -> Iterator[Case]:
+    """Yield each case of a client's types, and of the forms of search."""
     for name, client in clients.items():
         path = f"/invocations?modelname={name}"
         for place in FORMS:
@@ -219,6 +271,9 @@ def cases(clients: dict[str, Client]) -> Iterator[Case]:
             yield from (Case(path, JSON, place, value) for value in VALUES)
         for kind in (JSON_LINES, *client.payload.content_types):
             yield from (Case(path, kind, ("", ""), value) for value in VALUES if "text" not in value)
+            yield from (Case(path, kind, ("", ""), value) for value in LINES)
+    for place in TABLES:
+        yield from (Case("/invocations?modelname=tabular", JSON, place, value) for value in VALUES)
     for path in dict.fromkeys(path for form in SEARCH for path in form.paths):
         yield from (Case(path, JSON, ("", ""), value) for value in VALUES)
         for form in (row.kind for row in SEARCH if path in row.paths):
@@ -229,6 +284,12 @@ def cases(clients: dict[str, Client]) -> Iterator[Case]:
                 yield from (Case(path, JSON, (start, "}"), value) for value in values if may_be(name, value))
 
 
+#: Rows as other servers take them.
+TABLES = (
+    *(('{"instances":', "}"), ('{"dataframe_records":', "}"), ('{"dataframe_split":', "}")),
+    *(('{"dataframe_split":{"data":', "}}"), ('{"dataframe_split":{"data":[[1]],"columns":', "}}")),
+    *(('{"inputs":{"x":', "}}"), ('{"payload":{"rows":[', "]}}"), ('{"payload":{"rows":[[1,2,3],', "]}}")),
+)
 #: Bodies in Triton's own protocol: what is before a value and what is behind.
 TENSORS = (
     *(('{"inputs":', "}"), ('{"inputs":[', "]}"), ('{"id":', ',"inputs":[]}'), ('{"parameters":', "}")),
@@ -236,19 +297,59 @@ TENSORS = (
     *(('{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":', "}]}"), ("", "")),
     ('{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":', "}]}"),
 )
-#: Triton's paths, and bodies for each. There is no Triton, so what is sent on costs no more here.
-V2_PATHS = {
+#: What is around a value in the bodies of a route, by the beginning of its path; all routes get the value alone.
+PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "/v2/models/tabular/infer": TENSORS,
     "/v2/models/tabular/generate": (("", ""), ('{"text_input":', "}"), ('{"parameters":', "}")),
-    "/v2/models/tabular/generate_stream": (("", ""), ('{"text_input":', "}")),
+    "/models/TextPayload/versions": (('{"canary":', "}"), ('{"action":', "}"), ('{"x":', "}")),
+    "/models/TextPayload/invoke": FORMS,
+    "/models": (('{"model_name":', "}"), ('{"model_name":"a","url":', "}"), ('{"x":', "}")),
+    "/endpoints": FORMS,
+    websocket.PATH: FORMS,
 }
+#: Headers that lead a body another way.
+WAYS = (
+    (("Accept", EVENTS),),
+    (("X-Amzn-SageMaker-Accept", EVENTS),),
+    ((SESSION_HEADER, NEW),),
+    ((SESSION_HEADER, "%session"),),
+    ((SESSION_HEADER, "none"),),
+)
 
 
-def v2_cases() -> Iterator[Case]:
-    """Yield each case of Triton's own protocol."""
-    for path, places in V2_PATHS.items():
-        for place in places:
-            yield from (Case(path, JSON, place, value) for value in VALUES)
+def paths_of(rule: Rule) -> list[str]:
+    """Return paths of a route."""
+    if rule.rule.startswith("/v2/"):
+        filled = (route.template.replace("{version}", "1") for route in v2_routes.ROUTES)
+        return [re.sub(r"\{\w+\}", "tabular", path) for path in filled]
+    return [re.sub(r"<\w+>", "TextPayload", rule.rule)]
+
+
+def route_cases(planes: dict[str, Flask]) -> Iterator[Case]:
+    """Yield each case of every route of the applications that may get a body."""
+    for plane, application in planes.items():
+        for rule in application.url_map.iter_rules():
+            methods = {*(rule.methods or ())} & {"POST", "PUT", "PATCH", "DELETE"}
+            if rule.websocket:
+                methods = {"GET"}
+            for method, path in itertools.product(sorted(methods), paths_of(rule)):
+                query = "?modelname=TextPayload" if path.startswith(("/endpoints", websocket.PATH)) else ""
+                found = next((PLACES[start] for start in PLACES if path.startswith(start)), ())
+                for place in (("", ""), *found):
+                    # Those of /v2 have no other way from here on, and a wrong method reads no body.
+                    few = place in FORMS or (path.startswith("/v2") and not found)
+                    values = tuple(VALUES) if not few else USUAL
+                    if method not in ("GET", "POST") and rule.rule != "/models/<name>/versions":
+                        values = USUAL[:1]
+                    yield from (Case(path + query, JSON, place, value, (), method, plane) for value in values)
+
+
+def way_cases() -> Iterator[Case]:
+    """Yield each case of what a header leads another way: to a stream, or to a session and its commands."""
+    path = "/invocations?modelname=TextPayload"
+    for headers in WAYS:
+        for place in (*FORMS, ('{"requestType":', "}")):
+            yield from (Case(path, JSON, place, value, headers) for value in USUAL)
 
 
 def may_be(name: str, value: str) -> bool:
@@ -266,6 +367,14 @@ class Cost(NamedTuple):
     milliseconds: float
     mebibytes: float
     answer: str
+
+    @property
+    def beyond_reading(self) -> float:
+        return self.milliseconds - self.reading
+
+    @property
+    def is_dear(self) -> bool:
+        return self.beyond_reading > MILLISECONDS or self.mebibytes > MEBIBYTES
 
 
 def in_a_fork(work: Callable[[], object]) -> Any:
@@ -287,49 +396,117 @@ def in_a_fork(work: Callable[[], object]) -> Any:
     return orjson.loads(content)
 
 
-def measure(make_router: Callable[[], Router], case: Case, size: int) -> Cost:
-    """Answer a case in a fork, and measure it."""
-    body = case.body(size)
+def run_websocket(application: Flask, environ: dict[str, Any], body: bytes) -> tuple[int, bytes]:
+    """Send a body as the one message of a WebSocket; return 101 and the answer's frame."""
+    caller, served = socket.socketpair()
+    head = bytes([0x80 | Opcode.TEXT, 0x80 | 127]) + len(body).to_bytes(8, "big") + bytes(4)
+    close = bytes([0x80 | Opcode.CLOSE, 0x80 | 2]) + bytes(4) + CloseReason.NORMAL_CLOSURE.to_bytes(2, "big")
+    answer = bytearray()
 
-    def answer() -> tuple[int, float, float, float, str]:
-        router, found = make_router(), SimpleNamespace(status=0, text="")
-        path, _, query = case.path.partition("?")
-        builder = EnvironBuilder(
-            path, query_string=query, method="POST", data=body, content_type=case.content_type
-        )
-        environ = builder.get_environ()
+    def call() -> None:
+        caller.sendall(head + body)
+        answer.extend(caller.recv(1000))
+        caller.sendall(close)
+        while caller.recv(2**16):
+            pass
+
+    environ["gunicorn.socket"] = served
+    with closing(caller), closing(served):
+        calling = threading.Thread(target=call)
+        calling.start()
+        _, status, _ = run_wsgi_app(application, environ)
+        calling.join()
+    return int(status.split()[0]), bytes(answer)
+
+
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
+@cache
+def reading_of(body_of: tuple[tuple[str, str], str], size: int, is_csv: bool) -> float:
+    """Return the milliseconds of processor time, for each MiB, that JSON or CSV takes to be read.
+
+    That is to parse it, to let Python's garbage collector look at it once, and to drop it.
+    """
+    body = Case("", "", *body_of).body(size)
+
+    def read() -> float:
+        started = time.process_time()
+        with suppress(ValueError):
+            read = load_json(body)
+            gc.collect(0)
+            del read
+        spent, started = time.process_time() - started, time.process_time()
+        if is_csv:
+            with suppress(ValueError, csv.Error):
+                [*csv.reader(io.StringIO(body.decode()), strict=True)]
+            return time.process_time() - started
+        return spent
+
+    return 1000 * MIB / len(body) * float(in_a_fork(read))
+
+
+def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
+    """Answer a case in a fork, and measure it."""
+    body, application = case.body(size), planes[case.plane]
+    path, _, query = case.path.partition("?")
+    is_websocket = case.method == "GET"
+
+    def answer() -> tuple[int, float, int, str]:
+        headers = dict(case.headers)
+        if headers.get(SESSION_HEADER) == "%session":
+            assert isinstance(application, Router) and application.flow.sessions
+            headers[SESSION_HEADER] = application.flow.sessions.open("somebody").id
+        environ = EnvironBuilder(
+            path,
+            query_string=query,
+            method=case.method,
+            data=None if is_websocket else body,
+            content_type=None if is_websocket else case.content_type,
+            headers={**headers, **HANDSHAKE} if is_websocket else headers,
+        ).get_environ()
+        found: list[tuple[int, bytes]] = []
 
         def run() -> None:
-            parts, status, _ = run_wsgi_app(router, environ)
-            found.status, found.text = int(status.split()[0]), b"".join(parts)[:200].decode(errors="replace")
+            if is_websocket:
+                found.append(run_websocket(application, environ, body))
+            else:
+                parts, status, _ = run_wsgi_app(application, environ)
+                found.append((int(status.split()[0]), b"".join(parts)[:200]))
 
         started = time.process_time()
-        with suppress(orjson.JSONDecodeError):
-            load_json(body)
-        reading, started = time.process_time() - started, time.process_time()
         peak = peak_of_process(run)
-        return found.status, reading, time.process_time() - started, peak, found.text
+        ((status, text),) = found
+        return status, time.process_time() - started, peak, text.decode(errors="replace")
 
-    status, reading, seconds, peak, text = in_a_fork(answer)
+    status, seconds, peak, text = in_a_fork(answer)
     scale = len(body) / MIB
-    return Cost(case, status, 1000 * reading / scale, 1000 * seconds / scale, peak / MIB / scale, text)
+    # Rows read CSV whatever the type says, but for an array.
+    is_csv = case.content_type == CSV or case.content_type == NPY
+    reading = reading_of((case.place, case.value), size, is_csv)
+    return Cost(case, status, reading, 1000 * seconds / scale, peak / MIB / scale, text)
 
 
-def costs(size: int, only: str = "") -> Iterator[Cost]:
-    """Yield what each case costs."""
+def costs(size: int, only: str = "", turns: int = 1) -> Iterator[Cost]:
+    """Yield what each case costs: of several turns the least, if it is dear in the first."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         clients = {kind.__name__: reader_of(kind) for kind in payload_types()} | task_clients(folder)
-        pools: list[ThreadPoolExecutor] = []
+        planes = applications(clients, folder)
         gc.freeze()  # as the box does before it starts a worker
-
-        def make_router() -> Router:
-            pools.append(ThreadPoolExecutor(1))  # threads do not survive a fork
-            return router_of(clients, folder, pools[-1])
-
-        for case in itertools.chain(cases(clients), v2_cases()):
+        every = chain(client_cases(clients), route_cases(planes), way_cases())
+        for case in dict.fromkeys(every):
             if only in str(case):
-                yield measure(make_router, case, size)
+                cost = measure(planes, case, size)
+                for _ in range(turns - 1):
+                    if cost.is_dear:
+                        cost = min(cost, measure(planes, case, size), key=lambda each: each.beyond_reading)
+                yield cost
 
 
 def main() -> None:
@@ -340,7 +517,7 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=30)
     options = parser.parse_args()
     found = [*costs(int(options.size * MIB), options.only)]
-    for name in ("milliseconds", "mebibytes"):
+    for name in ("beyond_reading", "mebibytes"):
         for cost in sorted(found, key=lambda cost: -getattr(cost, name))[: options.top]:
             case = f"{cost.case.path} {cost.case.content_type} {cost.case.place} {cost.case.value}"
             figures = f"{cost.milliseconds:8.1f} ms ({cost.reading:5.1f}) {cost.mebibytes:6.1f} MiB"

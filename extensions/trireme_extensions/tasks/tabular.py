@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import heapq
 import io
 import itertools
 import math
@@ -258,8 +259,9 @@ class Tabular(TensorClient):
             return list(row)
         if row.keys() != set(self.names):
             field = f"payload.rows[{number}]"
-            missing, unknown = set(self.names) - row.keys(), row.keys() - set(self.names)
-            problem = f"lacks {sorted(missing)}" if missing else f"has unknown columns {sorted(unknown)}"
+            missing = sorted(set(self.names) - row.keys())
+            unknown = heapq.nsmallest(5, () if missing else row.keys() - set(self.names))
+            problem = f"lacks {missing}" if missing else f"has unknown columns {unknown}"
             raise WrongPayload(f"{field}: {problem}; the columns are {self.names}", field=field)
         return [row[name] for name in self.names]
 

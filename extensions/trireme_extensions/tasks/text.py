@@ -594,12 +594,12 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         """Refuse ids that the model has no token for, and too many."""
         size = self.tokenizer.get_vocab_size()
         field = "payload.token_ids"
-        if max(ids) >= size:
-            raise WrongPayload(f"{field}: {max(ids)} is not a token; there are {size:,}", field=field)
         if len(ids) > self.max_length:
             raise WrongPayload(
                 f"{field}: {len(ids)} tokens are sent, the model takes {self.max_length}", field=field
             )
+        if max(ids) >= size:
+            raise WrongPayload(f"{field}: {max(ids)} is not a token; there are {size:,}", field=field)
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
         vector = self.pool(outputs[self.output.name], payload).astype(np.float32)

@@ -23,6 +23,8 @@ MEMBER_TYPES: Mapping[str, Any] = {
     "version": (str, int),
     "parameters": dict,
 }
+#: Parameters of a request. Each is copied several times before the client's type says which it has.
+MAX_PARAMETERS = 1000
 #: A body that begins like this is a dispatch request, and is not searched: usually a picture follows.
 STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
 
@@ -85,6 +87,8 @@ def check_members(body: Any) -> Mapping[str, Any]:
         types = MEMBER_TYPES.get(name)
         if types and value is not None and (value is True or value is False or not isinstance(value, types)):
             raise WrongPayload(f"may not be {_type_name(value)}", field=(name,))
+    if len(body.get("parameters") or ()) > MAX_PARAMETERS:
+        raise WrongPayload(f"has more than {MAX_PARAMETERS:,} members", field=("parameters",))
     if "payload" not in body:
         raise WrongPayload("is missing", field=PAYLOAD)
     if body["payload"] == []:

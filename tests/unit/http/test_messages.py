@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import orjson
 import pytest
 
-from sm.http.messages import caller_network, given_id
+from sm.http.messages import LARGE_JSON_BYTES, caller_network, given_id, load_json, strict_json
 from tests.support.request_id_examples import ACCEPTED, INFERENCE, REFUSED, ROOT, TRACE
 
 
@@ -42,3 +45,26 @@ def test_the_id_chosen_by_nginx_comes_first_unless_it_is_malformed() -> None:
 )
 def test_addresses_of_one_ipv6_network_are_one_caller(address: str, network: str) -> None:
     assert caller_network(address) == network
+
+
+@pytest.mark.parametrize("unit", ["[[]],", "[[[[]]]],", '"a",[[[[[[[[[[]]]]]]]]]],'])
+def test_a_large_body_of_little_but_brackets_is_not_read(unit: str) -> None:
+    number = LARGE_JSON_BYTES // len(unit) + 1
+    with pytest.raises(orjson.JSONDecodeError):
+        load_json(f"[{unit * number}1]".encode())
+    small = f"[{unit}1]".encode()
+    assert load_json(small) == json.loads(small)
+
+
+@pytest.mark.parametrize("unit", ["[],", "[[1],[2]],", '"[[[[",', r'"\\\"[[[[[[[[",', r'"\\\\","[[[[[[[[",'])
+def test_rows_and_texts_of_brackets_are_read(unit: str) -> None:
+    body = f"[{unit * (LARGE_JSON_BYTES // len(unit) + 1)}1]".encode()
+    assert load_json(body) == json.loads(body)
+
+
+@pytest.mark.parametrize("text", ["NaN", "a NaN", '"NaN', "\\", '\\"NaN', '\\\\"', "-Infinity", "é"])
+def test_words_for_no_number_are_null_outside_of_texts(text: str) -> None:
+    value = [float("nan"), {text: [text, float("inf")]}, -float("inf"), text]
+    for ascii_only in (True, False):
+        body = json.dumps(value, ensure_ascii=ascii_only).encode()
+        assert json.loads(strict_json(body)) == [None, {text: [text, None]}, None, text]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, cast
 
 import orjson
@@ -17,16 +15,15 @@ from sm.router.forms.form import Form, Reading
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.request_types import Call
-from tests.support.dear_bodies import router_of, task_clients
+from tests.support.dear_bodies import applications, task_clients
 
 
 @pytest.fixture(scope="module")
-def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Caller:
     folder = tmp_path_factory.mktemp("models")
     clients = task_clients(folder)
     wanted = {name: clients[name] for name in ("sentence-embeddings", "ranker", "tabular")}
-    with ThreadPoolExecutor(1) as pool:
-        yield Caller(router_of(wanted, folder, pool))
+    return Caller(applications(wanted, folder)["data"])
 
 
 class Work:

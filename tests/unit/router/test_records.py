@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge
+from sm.errors import BadInput, TooLarge
 from sm.http.messages import JSON_LINES, Answer
 from sm.invocation import Invocation
 from sm.router.records import (
@@ -22,8 +22,9 @@ from sm.router.records import (
     MAX_BATCHES_PER_THREAD,
     OrderedMap,
     answer_lines,
-    check_count,
+    count_lines,
     messages,
+    split,
 )
 from sm.router.request_types import LinesRequest, Message, RecordLimit
 
@@ -107,14 +108,9 @@ def test_blank_lines_are_counted_without_a_loop_over_them(ordered_map: OrderedMa
     assert answer(body + b"1") == b"1"
 
 
-def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(ordered_map: OrderedMap) -> None:
-    body = b"1\n" * 100_000
-    for limit, error in (
-        (Invocation(time.monotonic() + 60, lambda: True), CallerGone),
-        (Invocation(time.monotonic()), DeadlinePassed),
-    ):
-        with pytest.raises(error):
-            check_count(lines_request(body, 90_000), limit)
+@pytest.mark.parametrize("body", [b"", b"1", b"\n1", b" \n\r\n1 2\n\n \t\n3\n", b"\n \n", b"1\n2\r\n3"])
+def test_lines_are_counted_as_they_are_split(body: bytes) -> None:
+    assert count_lines(body) == len([*split(body)])
 
 
 THREADS = 4

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -294,6 +296,38 @@ def test_behind_too_many_wrong_records_none_is_run_and_each_still_has_its_answer
     wrong = right + 251
     assert codes == ["A"] * right + ["wrong_payload"] * wrong + ["not_run"] * (2_001 - wrong)
     assert steps.clients["upper"].runs == before + right
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (request_of("upper", [WRONG] * 9), JSON),
+        (b"3\n" * 9, JSON_LINES),
+        (orjson.dumps({"inputs": [WRONG] * 9, "modelname": "upper"}), JSON),
+    ],
+    ids=["list", "lines", "Hugging Face's list"],
+)
+def test_a_refused_list_is_not_kept_until_the_garbage_collector_comes(
+    steps: Steps, body: bytes, kind: str
+) -> None:
+    """A local variable with an exception whose traceback has its frame would keep the whole request."""
+
+    def is_kept() -> bool:
+        return any(isinstance(each, RunningInvocation) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(WrongPayload):
+            steps.answer(body, {"content-type": kind})
+            pytest.fail("it is refused")
+        del steps.invocation
+        until = time.monotonic() + 5.0
+        while is_kept() and time.monotonic() < until:  # a thread may still end its item
+            time.sleep(0.01)
+        assert not is_kept()
+    finally:
+        gc.enable()
 
 
 def test_the_wrong_records_of_lines_lists_count_together(steps: Steps) -> None:

@@ -21,14 +21,14 @@ from websocket import ABNF
 
 from sm.errors import CallerGone, Forbidden
 from sm.invocation import Invocation
-from sm.router.websocket import WebSocket, check_origin
+from sm.router.websocket import MAX_SMALL_FRAGMENTS, WebSocket, check_origin
 
 MAX_BYTES = 2**19
 #: Frames of a caller who sends on: many more than fit into the time of the test.
 MAX_FRAMES = 10**5
 CONTINUATION, TEXT, BINARY = ABNF.OPCODE_CONT, ABNF.OPCODE_TEXT, ABNF.OPCODE_BINARY
 CLOSE, PING, PONG = ABNF.OPCODE_CLOSE, ABNF.OPCODE_PING, ABNF.OPCODE_PONG
-NORMAL, BROKEN, NO_CODE, NO_TEXT, TOO_BIG = 1000, 1002, 1005, 1007, 1009
+NORMAL, BROKEN, NO_CODE, NO_TEXT, TOO_MANY, TOO_BIG = 1000, 1002, 1005, 1007, 1008, 1009
 
 
 class Case(NamedTuple):
@@ -75,6 +75,10 @@ CASES = {
     "a reserved bit": Case([HELLO, frame(TEXT, rsv=1) + HELLO], [ANSWER]),
     "an unknown opcode": Case([HELLO, b"\x83\x80\0\0\0\0"], [ANSWER]),
     "a frame without a mask": Case([HELLO, frame(PING, mask=0)], [ANSWER]),
+    "a thousand small fragments": Case(
+        [frame(BINARY, fin=0), *[frame(CONTINUATION, b"a", fin=0)] * (MAX_SMALL_FRAGMENTS + 1)],
+        close=TOO_MANY,
+    ),
     "a ping in fragments": Case([frame(PING, fin=0), LO]),
     "a ping of 126 bytes": Case([frame(PING, bytes(126))]),
     "a fragment of nothing": Case([HELLO, LO], [ANSWER]),

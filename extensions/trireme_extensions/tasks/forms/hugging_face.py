@@ -131,7 +131,9 @@ class TextClassificationAnswers(ClassificationAnswers):
         records, parameters = super().read(inputs, sent)
         if parameters.pop("return_all_scores", False):
             parameters["top_k"] = ALL
-        is_pair = any(isinstance(record, dict) and record.get("text_pair") is not None for record in records)
+        is_pair = dict in set(map(type, records)) and any(
+            isinstance(record, dict) and record.get("text_pair") is not None for record in records
+        )
         if is_pair and parameters.get("truncation") == "only_first":
             raise wrong("truncation", "of a pair of texts the longest is cut off: longest_first")
         return records, read_tokenizer(parameters)

@@ -20,6 +20,7 @@ from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call, DispatchRequest
 from trireme_extensions.tasks.forms.hugging_face import HuggingFace, TabularAnswers, form_of, read_names
+from trireme_extensions.tasks.tabular import MAX_ROWS
 
 #: The members that hold the rows.
 SOURCES = ("instances", "dataframe_split", "dataframe_records", "inputs")
@@ -91,7 +92,7 @@ def read_table(value: Any, place: str, client: Any) -> list[Any]:
         WrongPayload: They are malformed; the error names the member.
     """
     if place == "body":
-        return _rows(value if isinstance(value, list) else [value], client)
+        return _rows(value if isinstance(value, list) else [value], client, place)
     rows = value[place]
     if place == "dataframe_split":
         rows = _read_split(rows)
@@ -99,7 +100,7 @@ def read_table(value: Any, place: str, client: Any) -> list[Any]:
         rows = _read_columns(rows)
     elif not isinstance(rows, list):
         raise WrongPayload("must be a list of rows", field=(place,))
-    return _rows(rows, client)
+    return _rows(rows, client, place)
 
 
 def _is_columns(value: Any) -> bool:
@@ -110,37 +111,48 @@ def _read_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
     """Return the rows of columns by name."""
     if len({len(values) for values in columns.values()}) > 1:
         raise WrongPayload("inputs: the columns differ in length", field="inputs")
+    _check_count(next(iter(columns.values())), "inputs")
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _check_count(rows: list[Any], field: str) -> None:
+    """Refuse too many rows before each is looked at."""
+    if len(rows) > MAX_ROWS:
+        raise WrongPayload(f"{field}: has {len(rows):,} rows; at most {MAX_ROWS:,} are taken", field=field)
 
 
 def _read_split(value: Any) -> list[Any]:
     """Return the rows of what ``to_dict(orient="split")`` of pandas makes; its index says nothing."""
     field = "dataframe_split"
     columns, rows = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+    if not isinstance(rows, list) or set(map(type, rows)) - {list}:
         raise WrongPayload(f"{field}: must have columns and data, a list of rows", field=f"{field}.data")
     if columns is None:
         return rows
-    if not isinstance(columns, list) or any(len(row) != len(columns) for row in rows):
+    if not isinstance(columns, list) or set(map(len, rows)) - {len(columns)}:
         raise WrongPayload(f"{field}.columns: must name each value of a row", field=f"{field}.columns")
+    _check_count(rows, f"{field}.data")
     names = [str(name) for name in columns]
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _rows(rows: list[Any], client: Any) -> list[Any]:
+def _rows(rows: list[Any], client: Any, place: str) -> list[Any]:
     """Return rows whose cells are values: a model's one tensor becomes its columns."""
-    if not any(isinstance(row, list | dict) for row in rows):
-        # A toolkit's model takes plain values as one row, or as the rows of its one column.
-        rows = [rows] if len(client.names) != 1 else [[value] for value in rows]
+    is_plain = not {list, dict} & set(map(type, rows))
+    if is_plain and len(client.names) != 1:  # a toolkit's model takes plain values as one row
+        return [rows]
+    _check_count(rows, place)
+    if is_plain:  # or as the rows of its one column
+        return [[value] for value in rows]
     tensors = {tensor.name for _, tensor in client.columns}
     made: list[Any] = []
     for row in rows:
         cells = row
         if isinstance(row, dict) and len(tensors) == 1 and row.keys() == tensors != {*client.names}:
             (cells,) = row.values()
-        if isinstance(cells, dict):
+        if isinstance(cells, dict) and list in set(map(type, cells.values())):
             cells = {name: _cell(value) for name, value in cells.items()}
-        elif isinstance(cells, list):
+        elif isinstance(cells, list) and list in set(map(type, cells)):
             cells = [_cell(value) for value in cells]
         made.append(cells)
     return made
