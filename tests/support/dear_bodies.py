@@ -458,7 +458,7 @@ def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
     is_websocket = case.method == "GET"
 
     def answer() -> tuple[int, float, int, str]:
-        headers = dict(case.headers)
+        headers: dict[str, str] = dict(case.headers)
         if headers.get(SESSION_HEADER) == "%session":
             assert isinstance(application, Router) and application.flow.sessions
             headers[SESSION_HEADER] = application.flow.sessions.open("somebody").id
@@ -468,7 +468,7 @@ def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
             method=case.method,
             data=None if is_websocket else body,
             content_type=None if is_websocket else case.content_type,
-            headers={**headers, **HANDSHAKE} if is_websocket else headers,
+            headers=headers | (HANDSHAKE if is_websocket else {}),
         ).get_environ()
         found: list[tuple[int, bytes]] = []
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.dear_bodies import MIB, Cost, costs
+from tests.support.dear_bodies import MEBIBYTES, MIB, MILLISECONDS, Cost, costs
 
-#: Measurements of a case that is dear in the first, as other processes make the same work longer.
-TURNS = 8
+#: Other processes make the same work longer: a case that is dear in the first turn has others, and room.
+TURNS, SLACK = 8, 1.6
 
 
 def dear_ones(only: str = "") -> list[Cost]:
     found = [*costs(MIB, only, TURNS)]
     assert len(found) > (0 if only else 10_000)
-    return [cost for cost in found if cost.is_dear]
+    most = SLACK * MILLISECONDS
+    return [cost for cost in found if cost.beyond_reading > most or cost.mebibytes > MEBIBYTES]
 
 
 @pytest.mark.parametrize(
