@@ -468,7 +468,7 @@ def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
             method=case.method,
             data=None if is_websocket else body,
             content_type=None if is_websocket else case.content_type,
-            headers=headers | (HANDSHAKE if is_websocket else {}),
+            headers=[*headers.items(), *(HANDSHAKE.items() if is_websocket else ())],
         ).get_environ()
         found: list[tuple[int, bytes]] = []
 
