@@ -286,7 +286,8 @@ class MaskClient(TextClient):
         positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
         if not positions:
             raise self.wrong_text(f"has no {self.settings.mask_token} to fill")
-        spans = tuple(encoding.offsets[position] for position in positions)
+        offsets = encoding.offsets  # each look makes the whole list
+        spans = tuple(offsets[position] for position in positions)
         tokenized = TokenizedText(ids, positions, spans)
         return tokenized if len(ids) <= self.max_length else self.truncate(tokenized, payload)
 

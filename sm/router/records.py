@@ -66,10 +66,12 @@ class OrderedMap:
     ) -> None:
         self._executor, self._threads, self._in_company = executor, threads, in_company
 
-    def _max_waiting(self) -> int:
+    def _max_waiting(self, max_batch: int) -> int:
         """Return how many batches of a request may be submitted now."""
         if self._in_company():
-            return max(2, self._threads // THREADS_PER_BATCH)
+            batches = self._threads // THREADS_PER_BATCH
+            # An item that must be alone is a whole batch of the client's.
+            return max(1, batches // 2) if max_batch == 1 else max(2, batches)
         return MAX_BATCHES_PER_THREAD * self._threads
 
     def run(
@@ -109,7 +111,7 @@ class OrderedMap:
             while True:
                 while (
                     invocation.remaining()
-                    and len(waiting) < self._max_waiting()
+                    and len(waiting) < self._max_waiting(max_batch)
                     and (batch := list(islice(source, size)))
                 ):
                     waiting.append((batch, self._executor.submit(run_batch, batch)))

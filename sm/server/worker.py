@@ -143,6 +143,8 @@ class DataPlane(Plane):
 
     def load(self) -> WSGIApplication:
         """Create the application in the worker, after the fork: a gRPC channel does not survive one."""
+        # Records run side by side already. In tokenizers' own threads a short text waits behind long ones.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
         # OpenCV's own threads would compete with the workers' for the same cores.
         cv2.setNumThreads(1)
         DECODED.limit = limit_per_worker(self.settings)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field, PrivateAttr
-from tokenizers import Encoding
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import softmax
@@ -17,7 +16,7 @@ from sm.client.results import Text
 from sm.client.tensor_roles import UnsuitableModel, find_output
 from sm.client.texts import Ids
 from sm.errors import WrongPayload
-from trireme_extensions.tasks.windows import WindowedTask, slide
+from trireme_extensions.tasks.windows import TokenTable, WindowedTask, slide
 
 OUTPUTS = ("start_logits", "end_logits")
 #: The defaults of ``max_seq_len`` and ``doc_stride`` in transformers' pipeline.
@@ -66,7 +65,7 @@ class Question(Payload):
     question: str = Field(min_length=1, examples=["Where does she live?"])
     context: str = Field(min_length=1, examples=["My sister Ada lives in Paris."])
     parameters: AnswerOptions = Field(default_factory=AnswerOptions)
-    _encoding: Encoding | None = PrivateAttr(default=None)
+    _table: TokenTable | None = PrivateAttr(default=None)
     #: The places of the tokens of each window.
     _windows: tuple[Ids, ...] = PrivateAttr(default=())
 
@@ -107,25 +106,25 @@ class QuestionAnswering(WindowedTask):
             WrongPayload: The question is too long.
         """
         (encoding,) = self.tokenize([payload])
-        (context,) = np.nonzero(np.array(encoding.sequence_ids, object) == 1)
+        payload._table = table = TokenTable(encoding)
+        (context,) = np.nonzero(table.is_second)
         options = payload.parameters
         window = min(options.max_seq_len, self.max_length)
         overlap = min(OVERLAP_TOKENS, window // 2) if options.doc_stride is None else options.doc_stride
-        payload._encoding = encoding
-        payload._windows = slide(context, len(encoding.ids), window, overlap)
+        payload._windows = slide(context, len(table), window, overlap)
         if not payload._windows or overlap > window:
             field = "payload.question" if options.doc_stride is None else "parameters.doc_stride"
             raise WrongPayload(
-                f"{field}: a window has {window} tokens, {len(encoding.ids) - len(context)} of them the "
+                f"{field}: a window has {window} tokens, {len(table) - len(context)} of them the "
                 f"question's; with {overlap} in common too little is left for the context",
                 field=field,
             )
 
     def postprocess(self, outputs: Tensors, payload: Question) -> WindowAnswers:
         """Return the likeliest answers in the one window of a part."""
-        (window,), encoding, options = payload._windows, payload._encoding, payload.parameters
-        assert encoding is not None  # find_windows has set it
-        in_context = (np.array(encoding.sequence_ids, object) == 1)[window]
+        (window,), table, options = payload._windows, payload._table, payload.parameters
+        assert table is not None  # find_windows has set it
+        in_context = table.is_second[window]
         start, end = (self.probabilities(outputs[name], in_context) for name in OUTPUTS)
         nothing = float(start[0] * end[0])
         # Every answer that begins before it ends, and is short: [first token, further tokens].
@@ -144,8 +143,8 @@ class QuestionAnswering(WindowedTask):
                 find = self.word if options.align_to_words else offsets_of
                 found.append(
                     (
-                        find(encoding, places[0])[0],
-                        find(encoding, places[1])[1],
+                        find(table, places[0])[0],
+                        find(table, places[1])[1],
                         float(scores[first, further]),
                     )
                 )
@@ -177,14 +176,13 @@ class QuestionAnswering(WindowedTask):
         own = self.logits(logits.reshape(-1))[self.padding.own(len(counted), logits.size)]
         return softmax(np.where(counted, own, NOT_COUNTED))
 
-    def word(self, encoding: Encoding, token: int) -> tuple[int, int]:
+    def word(self, table: TokenTable, token: int) -> tuple[int, int]:
         """Return the characters of the word that a token is of."""
-        word = encoding.token_to_word(token)
-        characters = None if word is None else encoding.word_to_chars(word, 1)
-        return characters or encoding.offsets[token]
+        word = table.encoding.token_to_word(token)
+        characters = None if word is None else table.encoding.word_to_chars(word, 1)
+        return characters or table.offsets[token]
 
 
-def offsets_of(encoding: Encoding, token: int) -> tuple[int, int]:
+def offsets_of(table: TokenTable, token: int) -> tuple[int, int]:
     """Return the characters of a token."""
-    offsets: tuple[int, int] = encoding.offsets[token]
-    return offsets
+    return table.offsets[token]

@@ -126,7 +126,7 @@ class TextTask(TextClient, Task):
 
     def prepare(self, payload: Any) -> int:
         (payload._encoding,) = self.encode([payload])
-        return len(payload._encoding.ids)
+        return len(payload._encoding)
 
     def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
         """Return the texts' tokens. Raises :class:`WrongPayload` for a text longer than the model takes."""
@@ -141,7 +141,7 @@ class TextTask(TextClient, Task):
         for index, (payload, encoding) in enumerate(zip(payloads, encodings, strict=True)):
             # The tokenizer has cut off what overflows where task.json says so.
             most = self.most_tokens(payload)
-            if len(encoding.ids) <= most and not encoding.overflowing:
+            if len(encoding) <= most and not encoding.overflowing:
                 continue
             if not self.truncates(payload):
                 raise self.too_long()
@@ -168,7 +168,7 @@ class TextTask(TextClient, Task):
             return text
         part = text[:most] if end == "right" else text[-most:]
         (encoding,) = self.whole.encode_batch([part], add_special_tokens=False)
-        return part if len(encoding.ids) > self.max_length + SPARE_TOKENS else text
+        return part if len(encoding) > self.max_length + SPARE_TOKENS else text
 
     def cut(self, texts: Sequence[str], end: str, most: int) -> Encoding:
         """Return the tokens of a text, or of a pair, of which fewer are read than the model takes."""
@@ -177,7 +177,7 @@ class TextTask(TextClient, Task):
         if room < len(parts):
             field = "parameters.max_input_tokens"
             raise WrongPayload(f"{field}: {most} tokens leave no room for a text", field=field)
-        for part, count in zip(parts, share_room([len(part.ids) for part in parts], room), strict=True):
+        for part, count in zip(parts, share_room([len(part) for part in parts], room), strict=True):
             part.truncate(count, direction=end)
         return self.whole.post_process(*parts)
 
@@ -216,7 +216,7 @@ class TextTask(TextClient, Task):
         encoding, invocation = self.part_of(text, end), current()
         if invocation is None:
             return encoding
-        tokens = min(len(encoding.ids), self.max_length)
+        tokens = min(len(encoding), self.max_length)
         if invocation.shared_tokens + tokens * pairs > MAX_SHARED_TOKENS:
             return TooLarge(
                 f"a text of {tokens:,} tokens is to be read with {pairs:,} others: such tokens, counted with "
@@ -234,7 +234,7 @@ class TextTask(TextClient, Task):
         text = self.readable(text, end)
         (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         most = self.max_length + SPARE_TOKENS
-        if len(encoding.ids) > most:
+        if len(encoding) > most:
             start = slice(encoding.offsets[most][0])
             cut = start if end == "right" else slice(encoding.offsets[-most][0], None)
             (encoding,) = self.whole.encode_batch([text[cut]], add_special_tokens=False)
@@ -415,7 +415,7 @@ class ZeroShotClassification(TextTask):
             self.encode_pair(payload.text, sentence, payload, payload, count)
             for sentence in self.sentences(payload)
         ]
-        rows = max(1, MAX_BATCH_LENGTH // max(len(pair.ids) for pair in pairs))
+        rows = max(1, MAX_BATCH_LENGTH // max(len(pair) for pair in pairs))
         scores = []
         for start in range(0, len(pairs), rows):  # other callers' calls go between them
             part = pairs[start : start + rows]
@@ -588,7 +588,7 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         if not prompt:
             return 0
         encoding = self.tokenizer.encode(prompt)
-        return len(encoding.ids) - (encoding.special_tokens_mask[-1] if encoding.ids else 0)
+        return len(encoding) - (encoding.special_tokens_mask[-1] if encoding.ids else 0)
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse ids that the model has no token for, and too many."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
-from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import softmax
@@ -20,7 +18,7 @@ from sm.client.texts import Ids
 from sm.errors import WrongPayload
 from trireme_extensions.tasks.task_file import LowerCase
 from trireme_extensions.tasks.text import TaskText
-from trireme_extensions.tasks.windows import WindowedTask, slide
+from trireme_extensions.tasks.windows import TokenTable, WindowedTask, slide
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 
@@ -43,6 +41,7 @@ class LabelledText(TaskText):
     """A text whose tokens get labels."""
 
     parameters: SpanOptions = Field(default_factory=SpanOptions)
+    _table: TokenTable | None = PrivateAttr(default=None)
     #: The places of the tokens of each window.
     _windows: tuple[Ids, ...] = PrivateAttr(default=())
 
@@ -86,13 +85,6 @@ class TokenClassification(WindowedTask):
         self.has_prefix = bool(getattr(model, "continuing_subword_prefix", None))
         self.unknown = getattr(model, "unk_token", None)
 
-    @cached_property
-    def unbounded(self) -> Tokenizer:
-        """The tokenizer without truncation."""
-        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
-        tokenizer.no_truncation()
-        return tokenizer
-
     def find_output(self) -> TensorMetadata:
         return self.find_classes(2)
 
@@ -104,15 +96,14 @@ class TokenClassification(WindowedTask):
         """
         stride = payload.parameters.stride
         if stride is None:
-            (payload._encoding,) = self.encode([payload])
-            payload._windows = (np.arange(len(payload._encoding.ids)),)
+            (encoding,) = self.encode([payload])
+            payload._table = TokenTable(encoding)
+            payload._windows = (np.arange(len(encoding)),)
             return
-        (encoding,) = self.tokenize([payload])
-        if encoding.overflowing:  # task.json cuts it off
-            encoding = self.unbounded.encode(payload.text)
-        payload._encoding = encoding
-        (own,) = np.nonzero(np.array(encoding.special_tokens_mask) == 0)
-        payload._windows = slide(own, len(encoding.ids), self.max_length, stride)
+        (encoding,) = self.whole.encode_batch(self.texts_of([payload]))
+        payload._table = table = TokenTable(encoding)
+        (own,) = np.nonzero(~table.is_special)
+        payload._windows = slide(own, len(table), self.max_length, stride)
         if not payload._windows:
             field = "parameters.stride"
             raise WrongPayload(
@@ -134,27 +125,27 @@ class TokenClassification(WindowedTask):
 
     def postprocess(self, outputs: Tensors, payload: LabelledText) -> list[dict[str, Any]]:
         """Return the spans of the one window of a part."""
-        (window,), encoding, options = payload._windows, payload._encoding, payload.parameters
-        assert encoding is not None  # find_windows has set it
+        (window,), table, options = payload._windows, payload._table, payload.parameters
+        assert table is not None  # find_windows has set it
         logits, strategy = outputs[self.output.name], options.aggregation_strategy
         rows = self.logits(logits.reshape(-1, logits.shape[-1]))
-        scores = np.zeros((len(encoding.ids), logits.shape[-1]))
+        scores = np.zeros((len(table), logits.shape[-1]))
         scores[window] = softmax(rows[self.padding.own(len(window), len(rows))])
-        groups = [[int(place)] for place in window if not encoding.special_tokens_mask[place]]
+        groups = [[place] for place in window[~table.is_special[window]].tolist()]
         if strategy in ("first", "average", "max"):
-            groups = [*self.join_words(groups, encoding, payload.text)]
+            groups = [*self.join_words(groups, table, payload.text)]
         spans = [self.find_label(group, scores, strategy) for group in groups]
         if strategy != "none":
             spans = join_spans(spans)
-        named = (self.describe(span, encoding, payload) for span in spans)
+        named = (self.describe(span, table, payload) for span in spans)
         return [row for label, row in named if label not in options.ignore_labels]
 
-    def join_words(self, groups: Iterable[list[int]], encoding: Encoding, text: str) -> Iterator[list[int]]:
+    def join_words(self, groups: Iterable[list[int]], table: TokenTable, text: str) -> Iterator[list[int]]:
         """Yield the places of each word's tokens, as transformers tells words apart."""
         word: list[int] = []
         for (place,) in groups:
-            start, end = encoding.offsets[place]
-            token = encoding.tokens[place]
+            start, end = table.offsets[place]
+            token = table.tokens[place]
             if self.has_prefix:
                 goes_on = len(token) != end - start
             else:
@@ -180,16 +171,16 @@ class TokenClassification(WindowedTask):
         return LabelledSpan(self.labels[best], [float(row[best])], places)
 
     def describe(
-        self, span: LabelledSpan, encoding: Encoding, payload: LabelledText
+        self, span: LabelledSpan, table: TokenTable, payload: LabelledText
     ) -> tuple[str, dict[str, Any]]:
         """Return a span's label and its row of the answer."""
-        start, end = encoding.offsets[span.places[0]][0], encoding.offsets[span.places[-1]][1]
+        start, end = table.offsets[span.places[0]][0], table.offsets[span.places[-1]][1]
         score, offsets = float(np.mean(span.scores)), {"start": start, "end": end}
         strategy = payload.parameters.aggregation_strategy
         if strategy is None:
             row = {"label": span.kind, "score": score, "text": payload.text[start:end], **offsets}
             return span.kind, row
-        words = [self.word_of(place, encoding, payload.text) for place in span.places]
+        words = [self.word_of(place, table, payload.text) for place in span.places]
         if strategy == "none":
             index = int(np.searchsorted(payload._windows[0], span.places[0]))  # among the window's tokens
             row = {"entity": span.label, "score": score, "index": index, "word": words[0], **offsets}
@@ -198,10 +189,10 @@ class TokenClassification(WindowedTask):
         word = " ".join(words) if decoder is None else decoder.decode(words)
         return label, {"entity_group": label, "score": score, "word": word, **offsets}
 
-    def word_of(self, place: int, encoding: Encoding, text: str) -> str:
+    def word_of(self, place: int, table: TokenTable, text: str) -> str:
         """Return a token as transformers shows it: one that the tokenizer does not know as it is sent."""
-        token: str = encoding.tokens[place]
-        return text[slice(*encoding.offsets[place])] if token == self.unknown else token
+        token: str = table.tokens[place]
+        return text[slice(*table.offsets[place])] if token == self.unknown else token
 
 
 def _strength(row: Mapping[str, Any]) -> tuple[int, float]:

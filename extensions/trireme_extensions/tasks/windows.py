@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from sm.client.base import Tensors
 from sm.client.texts import Ids
@@ -39,8 +42,50 @@ def slide(own: Ids, tokens: int, window: int, overlap: int) -> tuple[Ids, ...]:
     return tuple(np.concatenate((before, own[start : start + room], behind)) for start in starts)
 
 
+class TokenTable:
+    """The lists of an encoding, each made once: every look at one of the encoding's own makes it again."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def __len__(self) -> int:
+        return len(self.encoding)
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The tokens' ids."""
+        return np.array(self.encoding.ids, np.int64)
+
+    @cached_property
+    def types(self) -> Ids:
+        """The tokens' type ids."""
+        return np.array(self.encoding.type_ids, np.int64)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The tokens themselves."""
+        tokens: list[str] = self.encoding.tokens
+        return tokens
+
+    @cached_property
+    def offsets(self) -> list[tuple[int, int]]:
+        """The first character of each token, and the one after its last."""
+        offsets: list[tuple[int, int]] = self.encoding.offsets
+        return offsets
+
+    @cached_property
+    def is_special(self) -> NDArray[np.bool_]:
+        """Which tokens stand for nothing of the text."""
+        return np.array(self.encoding.special_tokens_mask, np.bool_)
+
+    @cached_property
+    def is_second(self) -> NDArray[np.bool_]:
+        """Which tokens are of the second text of a pair."""
+        return np.array([sequence == 1 for sequence in self.encoding.sequence_ids], np.bool_)
+
+
 class WindowedTask(TextTask):
-    """A task whose payload has ``_encoding`` and ``_windows``, the places of the tokens of each window."""
+    """A task whose payload has ``_table`` and ``_windows``, the places of the tokens of each window."""
 
     @abstractmethod
     def find_windows(self, payload: Any) -> None:
@@ -61,14 +106,14 @@ class WindowedTask(TextTask):
         return self.join([answer(part) for part in parts_of(payload)], payload)
 
     def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
-        ids, types = [], []
+        ids: list[Ids] = []
+        types: list[Any] = []
         for payload in payloads:
             if not payload._windows:
                 self.find_windows(payload)
-            encoding = payload._encoding
             for window in payload._windows:
-                ids.append(np.array(encoding.ids)[window])
-                types.append(np.array(encoding.type_ids)[window].tolist())
+                ids.append(payload._table.ids[window])
+                types.append(payload._table.types[window])
         return self.pad(ids, types)
 
     def postprocess_batch(self, outputs: Tensors, payloads: Sequence[Any]) -> list[list[dict[str, Any]]]:

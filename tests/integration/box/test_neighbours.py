@@ -14,12 +14,11 @@ import requests
 from tests.support.boxes import RunningBox, running_box
 from tests.support.rerankers import write_reranker
 from tests.support.task_models import new_model, write_text_model
+from trireme_extensions.tasks.text import MAX_SHARED_TOKENS
 
 WORDS = "ada lives in paris "
 #: The time of a neighbour beside the list, as a multiple of its own.
 MOST = 4.0
-#: Long texts are tokenized in pieces that keep the interpreter to themselves.
-MOST_OF_LONG_TEXTS = 6.0
 #: Requests of a neighbour, alone and beside.
 ASKED = 60
 
@@ -35,19 +34,24 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     new_model("nli", folder, source / "nli", "--task", "zero-shot-classification")
     write_text_model(source / "mask", "fill-mask")
     new_model("mask", folder, source / "mask", "--task", "fill-mask")
+    write_text_model(source / "vectors", "sentence-embeddings")
+    new_model("vectors", folder, source / "vectors", "--task", "sentence-embeddings")
+    write_text_model(source / "answers", "question-answering")
+    new_model("answers", folder, source / "answers", "--task", "question-answering")
+    write_text_model(source / "names", "token-classification", ("O", "B-PER", "I-PER"))
+    new_model("names", folder, source / "names", "--task", "token-classification")
     with running_box(folder, folder / "model", SAGEMAKER_MODEL_SERVER_WORKERS="1") as started:
         yield started
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("path", "large", "small", "most"),
+    ("path", "large", "small"),
     [
         (
             "/v1/rerank",
             {"model": "ranker", "query": "ada lives", "documents": ["a"] * 90_000},
             {"model": "ranker", "query": "where", "documents": ["ada", "paris"]},
-            MOST,
         ),
         (
             "/invocations",
@@ -56,31 +60,72 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
                 "payload": [{"text": WORDS * 70, "labels": [f"l{i}" for i in range(100)]}] * 300,
             },
             {"modelname": "nli", "payload": {"text": "ada", "labels": ["paris", "live"]}},
-            MOST,
         ),
         (
             "/invocations",
             {"modelname": "mood", "payload": ["ada lives in paris"] * 60_000},
             {"modelname": "mood", "payload": "ada lives"},
-            MOST,
         ),
         (
             "/invocations",
             {"modelname": "mask", "payload": ["ada [MASK] in paris"] * 60_000},
             {"modelname": "mask", "payload": "ada [MASK] in"},
-            MOST,
         ),
         (
             "/invocations",
             {"modelname": "mood", "payload": [WORDS * 1600] * 700, "parameters": {"truncate": True}},
             {"modelname": "mood", "payload": "ada lives"},
-            MOST_OF_LONG_TEXTS,
+        ),
+        (
+            # The query's 512 tokens, counted with each document, are as many as a request may have.
+            "/v1/rerank",
+            {"model": "ranker", "query": WORDS * 1700, "documents": ["a"] * (MAX_SHARED_TOKENS // 512)},
+            {"model": "ranker", "query": "where", "documents": ["ada", "paris"]},
+        ),
+        (
+            "/v1/embeddings",
+            {"model": "vectors", "input": [WORDS * 1600] * 700},
+            {"model": "vectors", "input": "ada lives"},
+        ),
+        (
+            "/invocations",
+            {
+                "modelname": "answers",
+                "payload": [{"question": "where", "context": WORDS * 1600}] * 60,
+                "parameters": {"doc_stride": 128},
+            },
+            {"modelname": "answers", "payload": {"question": "where", "context": WORDS}},
+        ),
+        (
+            "/invocations",
+            {"modelname": "names", "payload": [WORDS * 1600] * 60, "parameters": {"stride": 64}},
+            {"modelname": "names", "payload": WORDS},
+        ),
+        (
+            "/invocations",
+            {
+                "modelname": "mask",
+                "payload": ["ada [MASK] in", *["ada [MASK] in paris " * 1600] * 200],
+                "parameters": {"truncate": True},
+            },
+            {"modelname": "mask", "payload": "ada [MASK] in"},
         ),
     ],
-    ids=["pairs of a query", "texts and labels", "texts", "masks", "long texts"],
+    ids=[
+        "pairs of a query",
+        "texts and labels",
+        "texts",
+        "masks",
+        "long texts",
+        "pairs at the limit",
+        "vectors",
+        "windows of contexts",
+        "windows of texts",
+        "many masks in a text",
+    ],
 )
 def test_a_neighbour_of_a_large_list_waits_a_few_times_its_own_time(
-    box: RunningBox, path: str, large: Any, small: Any, most: float
+    box: RunningBox, path: str, large: Any, small: Any
 ) -> None:
     session, url = requests.Session(), f"http://localhost:{box.port}{path}"
 
@@ -102,4 +147,4 @@ def test_a_neighbour_of_a_large_list_waits_a_few_times_its_own_time(
     heavy.join()
     assert statuses == [200]
     assert len(beside) >= 10, "the list was too small to have a neighbour"
-    assert statistics.median(beside) <= most * alone
+    assert statistics.median(beside) <= MOST * alone

@@ -152,8 +152,9 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(ordered_map: Ordere
     assert len(work.started) <= started + THREADS * MAX_BATCH
 
 
-def test_while_others_have_requests_a_list_has_two_batches_under_way() -> None:
-    """What is submitted they wait for."""
+@pytest.mark.parametrize(("max_batch", "submitted"), [(16, 2), (1, 1)])
+def test_while_others_have_requests_a_list_has_few_batches_under_way(max_batch: int, submitted: int) -> None:
+    """What is submitted they wait for. An item that goes alone is a client's whole batch."""
     at_once, most, lock, company = 0, [0], threading.Lock(), [True]
 
     def work(_: int) -> None:
@@ -170,9 +171,9 @@ def test_while_others_have_requests_a_list_has_two_batches_under_way() -> None:
         for is_accompanied in (True, False):
             most.append(0)
             company.append(is_accompanied)
-            assert len([*ordered_map.run(range(40), work, lambda: None, endless())]) == 40
+            assert len([*ordered_map.run(range(40), work, lambda: None, endless(), max_batch)]) == 40
     with_company, alone = most[1:]
-    assert with_company <= 2 < alone
+    assert with_company <= submitted and alone > 2
 
 
 def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(ordered_map: OrderedMap) -> None:

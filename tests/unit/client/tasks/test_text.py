@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -243,3 +244,27 @@ def test_a_request_has_a_limit_of_texts_times_others(
     record = {"text": "ada lives in paris", "labels": ["live"] * 100}
     codes = [getattr(row, "code", "ok") for row in shared("zero-shot-classification", [record] * 20)]
     assert sorted(codes) == ["ok"] * 10 + ["too_large"] * 10
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "record"),
+    [
+        ("token-classification", MOODS, lambda text: {"text": text, "parameters": {"stride": 64}}),
+        ("fill-mask", (), lambda text: {"text": text.replace("lives", "[MASK]")}),
+    ],
+)
+def test_a_text_four_times_as_long_takes_about_four_times_the_time(
+    tmp_path: Path, task: str, labels: tuple[str, ...], record: Callable[[str], dict[str, Any]]
+) -> None:
+    write_text_model(tmp_path / "model", task, labels)
+    client = load_task(tmp_path / "model", task=task, max_length=2**13 if task == "fill-mask" else 256)
+    work = getattr(client, "find_masks", client.inference)
+
+    def seconds(words: int) -> float:
+        payload, started = client.payload.model_validate(record(TEXT * words)), time.thread_time()
+        work(payload)
+        return time.thread_time() - started
+
+    seconds(1)
+    # Each look at the tokens of a whole text makes them again: one for each token takes sixteen times.
+    assert min(seconds(600) for _ in range(3)) < 10 * min(seconds(150) for _ in range(5))
