@@ -286,8 +286,7 @@ class MaskClient(TextClient):
         positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
         if not positions:
             raise self.wrong_text(f"has no {self.settings.mask_token} to fill")
-        offsets = encoding.offsets  # each look makes the whole list
-        spans = tuple(offsets[position] for position in positions)
+        spans = tuple(map(encoding.offsets.__getitem__, positions))  # each look makes the whole list
         tokenized = TokenizedText(ids, positions, spans)
         return tokenized if len(ids) <= self.max_length else self.truncate(tokenized, payload)
 

@@ -69,9 +69,8 @@ class OrderedMap:
     def _max_waiting(self, max_batch: int) -> int:
         """Return how many batches of a request may be submitted now."""
         if self._in_company():
-            batches = self._threads // THREADS_PER_BATCH
             # An item that must be alone is a whole batch of the client's.
-            return max(1, batches // 2) if max_batch == 1 else max(2, batches)
+            return max(2, self._threads // THREADS_PER_BATCH) // (2 if max_batch == 1 else 1)
         return MAX_BATCHES_PER_THREAD * self._threads
 
     def run(

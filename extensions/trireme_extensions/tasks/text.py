@@ -31,7 +31,7 @@ from trireme_extensions.tasks.task_file import (
     unit_vector,
 )
 
-#: Tokens of a text of a pair beyond those that the model reads: the last ones are of a word that is cut off.
+#: Tokens of a part beyond those that the model reads: the last ones may be others than in the whole text.
 SPARE_TOKENS = 16
 #: A text of more characters for each token that the model takes is not tokenized to its end.
 CHARACTERS_PER_TOKEN = 8
@@ -72,6 +72,17 @@ def share_room(lengths: Sequence[int], room: int) -> list[int]:
     shorter = min(lengths)
     kept = (shorter, room - shorter) if room - shorter >= shorter else (room // 2, room - room // 2)
     return list(kept if lengths[0] <= lengths[1] else kept[::-1])
+
+
+def cut_at_space(text: str, place: int, end: str) -> str:
+    """Cut off an end of a text behind a place, at a space: a part of a word may have other tokens.
+
+    A text without a space there stays whole.
+    """
+    cut = text.find(" ", place) if end == "right" else text.rfind(" ", 0, place + 1)
+    if cut < 0:
+        return text
+    return text[:cut] if end == "right" else text[cut:]
 
 
 class TextTask(TextClient, Task):
@@ -166,7 +177,7 @@ class TextTask(TextClient, Task):
         most = CHARACTERS_PER_TOKEN * self.max_length
         if len(text) <= most:
             return text
-        part = text[:most] if end == "right" else text[-most:]
+        part = cut_at_space(text, most if end == "right" else len(text) - most, end)
         (encoding,) = self.whole.encode_batch([part], add_special_tokens=False)
         return part if len(encoding) > self.max_length + SPARE_TOKENS else text
 
@@ -235,9 +246,9 @@ class TextTask(TextClient, Task):
         (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         most = self.max_length + SPARE_TOKENS
         if len(encoding) > most:
-            start = slice(encoding.offsets[most][0])
-            cut = start if end == "right" else slice(encoding.offsets[-most][0], None)
-            (encoding,) = self.whole.encode_batch([text[cut]], add_special_tokens=False)
+            place = encoding.offsets[most if end == "right" else -most][0]
+            text = cut_at_space(text, place, end)
+            (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         part: Encoding = encoding
         return part
 

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from sm.client.batches import Batches
 from sm.errors import StartError, WrongPayload
 from sm.invocation import Invocation, running
 from sm.router.records import OrderedMap, run_records
 from sm.router.request_types import DispatchRequest
+from sm.settings import HERE
 from tests.support.task_models import TABLE, VECTOR, WORDS, ask, load_task, write_text_model
 from trireme_extensions.tasks import text
 
@@ -268,3 +269,52 @@ def test_a_text_four_times_as_long_takes_about_four_times_the_time(
     seconds(1)
     # Each look at the tokens of a whole text makes them again: one for each token takes sixteen times.
     assert min(seconds(600) for _ in range(3)) < 10 * min(seconds(150) for _ in range(5))
+
+
+def train(kind: str, texts: list[str]) -> Tokenizer:
+    """Return a tokenizer of BERT's, RoBERTa's or XLM-RoBERTa's kind, trained on texts."""
+    if kind == "WordPiece":
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer: Any = trainers.WordPieceTrainer(vocab_size=600, special_tokens=["[PAD]", "[UNK]"])
+    elif kind == "BPE":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=600, special_tokens=["<pad>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        )
+    else:
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.NFKC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+        )
+        trainer = trainers.UnigramTrainer(
+            vocab_size=600, special_tokens=["<pad>", "<unk>"], unk_token="<unk>"
+        )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("end", ["right", "left"])
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE", "Unigram"])
+def test_a_part_of_a_long_text_has_the_tokens_of_the_whole(tmp_path: Path, kind: str, end: str) -> None:
+    page = (HERE / "CONTRIBUTING.md").read_text()
+    client = load_mood(tmp_path / "mood", max_length=64, truncate=True)
+    client.tokenizer = train(kind, page.splitlines())
+    client.enable_truncation(client.tokenizer)
+    client.__dict__.pop("whole", None)
+    # BERT knows no word of over 100 characters, and the part of one that is left has many tokens.
+    words = ["the       " * count + "x7" * 60 + f" {page}" for count in (40, 44, 48)]
+    for whole in (*(page[start:] for start in range(0, 4000, 97)), *words):
+        text = whole if end == "right" else " ".join(reversed(whole.split(" ")))
+        (expected,) = client.whole.encode_batch([text])
+        (payload,) = [
+            client.payload.model_validate({"text": text, "parameters": {"truncation_direction": end}})
+        ]
+        (found,) = client.encode([payload])
+        own = found.ids
+        assert own == (expected.ids[:64] if end == "right" else expected.ids[-64:])
+        part = client.part_of(text, end).ids
+        assert (part[:64] if end == "right" else part[-64:]) == own
