@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from sm.client.base import Tensors
@@ -47,41 +45,17 @@ class TokenTable:
 
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
+        self.ids: Ids = np.array(encoding.ids, np.int64)
+        self.types: Ids = np.array(encoding.type_ids, np.int64)
+        self.tokens: list[str] = encoding.tokens
+        #: The first character of each token, and the one after its last.
+        self.offsets: list[tuple[int, int]] = encoding.offsets
+        self.is_special = np.array(encoding.special_tokens_mask, np.bool_)
+        #: Which tokens are of the second text of a pair.
+        self.is_second = np.array([sequence == 1 for sequence in encoding.sequence_ids], np.bool_)
 
     def __len__(self) -> int:
-        return len(self.encoding)
-
-    @cached_property
-    def ids(self) -> Ids:
-        """The tokens' ids."""
-        return np.array(self.encoding.ids, np.int64)
-
-    @cached_property
-    def types(self) -> Ids:
-        """The tokens' type ids."""
-        return np.array(self.encoding.type_ids, np.int64)
-
-    @cached_property
-    def tokens(self) -> list[str]:
-        """The tokens themselves."""
-        tokens: list[str] = self.encoding.tokens
-        return tokens
-
-    @cached_property
-    def offsets(self) -> list[tuple[int, int]]:
-        """The first character of each token, and the one after its last."""
-        offsets: list[tuple[int, int]] = self.encoding.offsets
-        return offsets
-
-    @cached_property
-    def is_special(self) -> NDArray[np.bool_]:
-        """Which tokens stand for nothing of the text."""
-        return np.array(self.encoding.special_tokens_mask, np.bool_)
-
-    @cached_property
-    def is_second(self) -> NDArray[np.bool_]:
-        """Which tokens are of the second text of a pair."""
-        return np.array([sequence == 1 for sequence in self.encoding.sequence_ids], np.bool_)
+        return len(self.ids)
 
 
 class WindowedTask(TextTask):
