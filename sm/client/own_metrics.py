@@ -250,9 +250,8 @@ def has_room(file: str, metric: MetricWrapperBase, numbers: int, series: Sequenc
                 labels.pop("le", None)
                 _SERIES.add((file, name, text, frozenset(labels.items())))
     (shown,) = metric.describe()
-    name, text = shown.name, shown.documentation
-    new = {(file, name, text, frozenset(row.items())) for row in series} - _SERIES
-    names = (json.dumps([name, f"{name}_bucket", dict(labels), text]) for *_, labels in new)
+    new = {(file, shown.name, shown.documentation, frozenset(row.items())) for row in series} - _SERIES
+    names = (json.dumps([name, f"{name}_bucket", dict(labels), text]) for _, name, text, labels in new)
     size = sum(numbers * (len(each) + NUMBER_BYTES) for each in names)
     if size > _ROOM[file]:
         return False

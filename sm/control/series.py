@@ -145,9 +145,7 @@ def read_families(folder: Path) -> Iterable[Metric]:
             families = multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
             if files == _files(folder):
                 break
-        except FileNotFoundError:
-            pass
-        except (ValueError, RuntimeError, struct.error):
+        except (FileNotFoundError, ValueError, RuntimeError, struct.error):
             if not left:
                 raise
     return families

@@ -271,13 +271,14 @@ class HttpConnection:
     def exchange(self, request: ProxyRequest, invocation: Invocation) -> ProxyReply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
         headers = {**request.headers, "host": LOOPBACK, "content-length": str(len(request.body))}
-        self._socket.settimeout(max(0.001, invocation.remaining()))
         # WSGI keeps each byte of a header in one character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         head = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=encoded)
         for piece in (head, h11.Data(data=request.body), h11.EndOfMessage()):
             for data in self._protocol.send_with_data_passthrough(piece) or ():
-                self._socket.sendall(data)
+                rest = memoryview(data)
+                while rest:
+                    rest = wait(partial(self._send_some, rest), invocation, self.check)
         event = self._next(invocation)
         while isinstance(event, h11.InformationalResponse):
             event = self._next(invocation)
@@ -320,6 +321,12 @@ class HttpConnection:
     def close(self) -> None:
         self._socket.close()
 
+    def _send_some(self, data: memoryview, seconds: float) -> memoryview | None:
+        self._socket.settimeout(max(0.001, seconds))
+        with contextlib.suppress(TimeoutError):
+            return data[self._socket.send(data) :]
+        return None
+
     def _next(self, invocation: Invocation) -> h11.Event:
         event = self._protocol.next_event()
         while event is h11.NEED_DATA:
@@ -339,8 +346,6 @@ def _errors_for_caller(unreachable: type[NotReady]) -> Iterator[None]:
     """Translate a broken exchange into the caller's error; ``unreachable`` if Triton is not there."""
     try:
         yield
-    except TimeoutError as error:
-        raise DeadlinePassed("the invocation's time ended before Triton had the request") from error
     except h11.LocalProtocolError as error:
         raise BadInput(f"a header cannot be passed on: {error}") from error
     except (OSError, h11.RemoteProtocolError) as error:

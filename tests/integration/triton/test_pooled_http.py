@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sm.errors import TriremeError
+from sm.errors import CallerGone, TriremeError
 from sm.invocation import Invocation
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.triton import server
@@ -123,6 +124,24 @@ def test_requests_with_good_answers_share_one_connection() -> None:
             assert exchange(upstream, number, kind) is not None
         upstream.close()
     assert len(connections) == 1
+
+
+def test_a_caller_may_leave_while_the_server_reads_nothing() -> None:
+    connected, left = threading.Event(), threading.Event()
+
+    def serve(_: socket.socket) -> None:
+        connected.set()
+        left.wait(CERTAIN_TIMEOUT_S)
+
+    with socket_server(serve) as port:
+        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
+        invocation = Invocation(time.monotonic() + CERTAIN_TIMEOUT_S / 2, connected.is_set)
+        try:
+            with pytest.raises(CallerGone):
+                upstream.send(ProxyRequest("POST", "/v2", bytes(2**25)), invocation)
+        finally:
+            left.set()
+            upstream.close()
 
 
 def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
