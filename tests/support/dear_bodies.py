@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 
 import orjson
 from flask import Flask
-from sm.control.paths import MAX_BODY_BYTES
 from werkzeug.routing import Rule
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 from wsproto.frame_protocol import CloseReason, Opcode
@@ -42,6 +41,7 @@ import trireme_extensions.tasks
 from sm.client import Client
 from sm.client.payloads import NPY_MAGIC, Payload, keys_of
 from sm.control import model_routes
+from sm.http.control_paths import MAX_BODY_BYTES
 from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, NPY, load_json
 from sm.http.responses import handle_errors
 from sm.model_processes.answer_guard import AnswerGuard
