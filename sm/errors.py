@@ -78,7 +78,7 @@ class TriremeError(Exception):
 
     #: The field that the error is about; empty if it is about none.
     path: FieldPath = ()
-    #: What is wrong with that field: the sentence without it. Empty if the sentence does not begin with it.
+    #: The problem of that field: the sentence without its name. Empty if the sentence does not begin with it.
     problem = ""
 
     def __init__(self, sentence: str, **details: object) -> None:

@@ -226,7 +226,7 @@ class Client(ABC):
     #: Milliseconds that a record waits for others although nothing is under way.
     max_wait_ms: ClassVar[float] = 0.0
 
-    #: What the box notes on this client, for itself.
+    #: The box's own notes on this client.
     _marks: Marks = Marks()
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:

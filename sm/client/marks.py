@@ -1,4 +1,4 @@
-"""What the box notes on a client that it serves; no author reads or sets it."""
+"""The box's own notes on a client that it serves; no author reads or sets it."""
 
 from __future__ import annotations
 

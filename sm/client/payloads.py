@@ -613,7 +613,7 @@ def _read_npy(body: bytes) -> NDArray[Any]:
     count, start = math.prod(shape), stream.tell()
     if count * dtype.itemsize > len(body) - start:
         raise ValueError("truncated")
-    # As JSON, an empty array of the shape (9, 9, 0) has 81 empty lists: its size in lists is bounded too.
+    # An empty array of the shape (9, 9, 0) is 81 empty lists in JSON: its size in lists is bounded too.
     if not count and math.prod(filter(None, shape)) > len(body):
         raise ValueError("no shape")
     flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)
@@ -632,7 +632,7 @@ def write_npy(value: object) -> bytes:
 MAX_TEXT_BYTES = 2**26
 
 
-#: What the numbers of a tensor are in JSON, and the types of arrays of one of them alone.
+#: The Python types that a tensor's numbers have in JSON, and the types of arrays of one of them alone.
 NUMBERS = frozenset({int, float, bool})
 DTYPES: Mapping[type, Any] = {int: np.int64, float: np.float64}
 

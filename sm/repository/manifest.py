@@ -70,7 +70,7 @@ class Quantized(Part):
     """The cost of int8 by a measure from 0 to 1, on inputs that the quantization saw and on others."""
 
     tool: str
-    #: What was measured: ``accuracy``, or how often the answers are those of fp32.
+    #: The measure: ``accuracy``, or how often the answers are those of fp32.
     measure: str
     #: The folder with the inputs; how many calibrated, how many the control judged, how many others count.
     data: str = ""
@@ -129,7 +129,7 @@ class Manifest(Part):
     built: AwareDatetime
     #: None if nothing was compared.
     accuracy: Accuracy | None = None
-    #: What int8 cost; None without a graph in int8.
+    #: The cost of int8 in right answers; None without a graph in int8.
     quantized: Quantized | None = None
     #: Sentences that a reader should know before using the model.
     warnings: tuple[str, ...] = ()

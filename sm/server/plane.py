@@ -1,4 +1,4 @@
-"""What both planes share: gunicorn's settings and start, and the return of unused memory."""
+"""The common part of both planes: gunicorn's settings and start, and the return of unused memory."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ HEADER_SIZE = "inference-header-content-length"
 COMPRESSIONS = ("gzip", "deflate")
 #: Levels of JSON. They are counted, as the limits of parsers differ between releases of Python.
 MAX_DEPTH = 1000
-#: What each bracket adds to the level, as a signed byte, and how many brackets are counted at once.
+#: The step of the level at each bracket, as a signed byte, and how many bytes are counted at once.
 STEPS, DEPTH_CHUNK = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff"), 2**16
 #: ``"shape": [...]``, whose list has numbers only: no two matches begin in the same bytes, so that the search
 #: takes linear time. JSON allows to write each letter as an escape.

@@ -95,7 +95,7 @@ class Reading:
         if not message.path:
             self.served, self.client = served, None if served is None else served.client
         self.body = message.body
-        #: What an error of this request repeats of it, such as an id of its caller's: the form sets it when
+        #: A part of the request that its errors repeat, such as an id of its caller's: the form sets it when
         #: it reads. None: nothing, also where the body was never read.
         self.echo: Any = None
         self.body_type = message.headers.get("content-type", JSON)
