@@ -313,7 +313,8 @@ def test_a_refused_list_is_not_kept_until_the_garbage_collector_comes(
     """A local variable with an exception whose traceback has its frame would keep the whole request."""
 
     def is_kept() -> bool:
-        return any(isinstance(each, RunningInvocation) for each in gc.get_objects())
+        found = (each for each in gc.get_objects() if isinstance(each, RunningInvocation))
+        return any(id(each) == invocation for each in found)
 
     gc.collect()
     gc.disable()
@@ -321,6 +322,7 @@ def test_a_refused_list_is_not_kept_until_the_garbage_collector_comes(
         with suppress(WrongPayload):
             steps.answer(body, {"content-type": kind})
             pytest.fail("it is refused")
+        invocation = id(steps.invocation)
         del steps.invocation
         until = time.monotonic() + 5.0
         while is_kept() and time.monotonic() < until:  # a thread may still end its item
