@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import os
 import subprocess
@@ -57,14 +58,12 @@ def test_pictures_with_right_boxes_become_a_served_model(tmp_path: Path) -> None
     with running_box(tmp_path, tmp_path / "models", TRIREME_PRECISION="auto") as box:
         (found,) = requests.get(f"{box.url}/models/yolov5", timeout=60).json()["engines"]
         assert (found["engine"], found["precision"]) == ("openvino", "int8"), found
-        answer = requests.post(
-            f"{box.url}/invocations",
-            (pictures / "4.jpg").read_bytes(),
-            headers={
-                "Content-Type": "image/jpeg",
-                "X-Amzn-SageMaker-Custom-Attributes": 'model=yolov5;parameters={"format": "detections", "confidence": 0.25}',
-            },
-            timeout=60,
-        )
+        content = base64.b64encode((pictures / "4.jpg").read_bytes()).decode()
+        request = {
+            "modelname": "yolov5",
+            "payload": {"image": content},
+            "parameters": {"format": "detections", "confidence": 0.1},
+        }
+        answer = requests.post(f"{box.url}/invocations", json=request, timeout=60)
         assert answer.status_code == 200, answer.text
-        assert [each["label"] for each in answer.json()["result"]] == ["cat"]
+        assert answer.json()["result"][0]["label"] == "cat"
