@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from sm.settings import HERE
-from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField
 from trireme_extensions.tasks.checkpoint.generation_config import GENERATION
 from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS
 from trireme_extensions.tasks.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
@@ -17,7 +17,7 @@ from trireme_extensions.tasks.checkpoint.texts import TOKENIZER
 
 PAGE = HERE / "docs" / "clients" / "checkpoint-fields.md"
 START, END = "<!-- fields -->", "<!-- /fields -->"
-obeyed, unused = partial(CheckpointField, "obeyed"), partial(CheckpointField, "without effect")
+obeyed, unused = partial(FileField, "obeyed"), partial(FileField, "without effect")
 OTHER_TASK = (
     *("aggregation_labels", "codec_config", "encoder", "max_input_semantic_length", "max_source_positions"),
     *("no_aggregation_label_index", "num_frames", "sampling_rate", "task_seq_len"),
@@ -95,7 +95,7 @@ def tables() -> str:
     return "\n\n".join(f"## {_joined(found)}\n\n{table}" for table, found in names.items())
 
 
-def _row(name: str, field: CheckpointField) -> str:
+def _row(name: str, field: FileField) -> str:
     values = " or ".join(f"`{json.dumps(value)}`" for value in field.harmless)
     return f"| `{name}` | {field.effect} | {field.note}{f'; may be {values}' if values else ''} |"
 

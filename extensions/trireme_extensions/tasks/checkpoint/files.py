@@ -12,7 +12,7 @@ from sm.errors import CommandError
 
 
 @dataclass(frozen=True)
-class CheckpointField:
+class FileField:
     """Says whether one field of a file is obeyed, refused or without effect."""
 
     effect: Literal["obeyed", "refused", "without effect"]
@@ -23,7 +23,7 @@ class CheckpointField:
 
 
 #: The fields of a file. A field that its class does not have is ignored, as the class does.
-Fields = Mapping[str, CheckpointField]
+Fields = Mapping[str, FileField]
 
 
 def read_json(path: Path) -> Any:

@@ -9,19 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_object, refuse
 from trireme_extensions.tasks.token_rules import TokenRules
 
 FILE = "generation_config.json"
-OBEYED, ORIGIN = (
-    CheckpointField("obeyed"),
-    CheckpointField("without effect", "says where the file comes from"),
-)
+OBEYED, ORIGIN = FileField("obeyed"), FileField("without effect", "says where the file comes from")
 #: Fields that change how fast an answer comes, or what a call returns beside it.
-SPEED = CheckpointField("without effect", "of speed and memory")
-RETURNED = CheckpointField("without effect", "of what a call returns beside the text")
-SAMPLING = CheckpointField("without effect", "of sampling, which `do_sample` asks for")
-ASSISTANT = CheckpointField("without effect", "of a second model that guesses; the answer is the same")
+SPEED = FileField("without effect", "of speed and memory")
+RETURNED = FileField("without effect", "of what a call returns beside the text")
+SAMPLING = FileField("without effect", "of sampling, which `do_sample` asks for")
+ASSISTANT = FileField("without effect", "of a second model that guesses; the answer is the same")
 
 #: ``generation_config.json``: the fields of transformers' ``GenerationConfig``.
 GENERATION: Fields = {
@@ -54,26 +51,26 @@ GENERATION: Fields = {
         ),
         ASSISTANT,
     ),
-    "bos_token_id": CheckpointField("obeyed", "the start if there is no `decoder_start_token_id`"),
-    "pad_token_id": CheckpointField("without effect", "answers are generated one by one"),
+    "bos_token_id": FileField("obeyed", "the start if there is no `decoder_start_token_id`"),
+    "pad_token_id": FileField("without effect", "answers are generated one by one"),
     "transformers_version": ORIGIN,
     "_from_model_config": ORIGIN,
     "_commit_hash": ORIGIN,
-    "constraints": CheckpointField("refused", "needs constrained beams"),
-    "diversity_penalty": CheckpointField("refused", "needs groups of beams", (0, 0.0)),
-    "do_sample": CheckpointField("refused", "asks for samples; here the likeliest answer is given", (False,)),
-    "dola_layers": CheckpointField("refused", "needs the scores of inner layers"),
-    "force_words_ids": CheckpointField("refused", "needs constrained beams"),
-    "forced_decoder_ids": CheckpointField("refused", "is not obeyed here", ([],)),
-    "guidance_scale": CheckpointField("refused", "needs a second prompt", (1, 1.0)),
-    "max_time": CheckpointField("refused", "makes answers that depend on the machine"),
-    "num_beam_groups": CheckpointField("refused", "needs groups of beams", (1,)),
-    "num_return_sequences": CheckpointField("refused", "asks for several answers", (1,)),
-    "penalty_alpha": CheckpointField("refused", "needs the hidden states of the decoder", (0, 0.0)),
+    "constraints": FileField("refused", "needs constrained beams"),
+    "diversity_penalty": FileField("refused", "needs groups of beams", (0, 0.0)),
+    "do_sample": FileField("refused", "asks for samples; here the likeliest answer is given", (False,)),
+    "dola_layers": FileField("refused", "needs the scores of inner layers"),
+    "force_words_ids": FileField("refused", "needs constrained beams"),
+    "forced_decoder_ids": FileField("refused", "is not obeyed here", ([],)),
+    "guidance_scale": FileField("refused", "needs a second prompt", (1, 1.0)),
+    "max_time": FileField("refused", "makes answers that depend on the machine"),
+    "num_beam_groups": FileField("refused", "needs groups of beams", (1,)),
+    "num_return_sequences": FileField("refused", "asks for several answers", (1,)),
+    "penalty_alpha": FileField("refused", "needs the hidden states of the decoder", (0, 0.0)),
     "prompt_lookup_num_tokens": ASSISTANT,
-    "stop_strings": CheckpointField("refused", "is not obeyed here", ([],)),
-    "token_healing": CheckpointField("refused", "changes the text", (False,)),
-    "watermarking_config": CheckpointField("refused", "changes the answer"),
+    "stop_strings": FileField("refused", "is not obeyed here", ([],)),
+    "token_healing": FileField("refused", "changes the text", (False,)),
+    "watermarking_config": FileField("refused", "changes the answer"),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_object, refuse
 from trireme_extensions.tasks.picture_steps import PictureSteps
 
 FILE = "preprocessor_config.json"
@@ -19,8 +19,8 @@ CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711
 #: Pillow's numbers of the filters.
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 BILINEAR, BICUBIC = 2, 3
-OBEYED = CheckpointField("obeyed")
-CALL = CheckpointField("without effect", "of a call")
+OBEYED = FileField("obeyed")
+CALL = FileField("without effect", "of a call")
 
 #: The fields of every image processor of transformers.
 COMMON: Fields = {
@@ -34,21 +34,21 @@ COMMON: Fields = {
     **dict.fromkeys(
         ("data_format", "device", "disable_grouping", "input_data_format", "return_tensors"), CALL
     ),
-    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
-    "feature_extractor_type": CheckpointField("obeyed", "the older name of `image_processor_type`"),
-    "image_processor_type": CheckpointField("obeyed", "the class; one that is not in this page is refused"),
-    "processor_class": CheckpointField("without effect", "says where the file comes from"),
-    "do_convert_rgb": CheckpointField("without effect", "every picture becomes RGB"),
-    "do_pad": CheckpointField("without effect", "one picture needs no padding; `pad_size` is refused"),
-    "image_seq_length": CheckpointField("without effect", "of the text beside a picture"),
-    "pad_size": CheckpointField("refused", "makes a frame around the picture"),
+    "auto_map": FileField("without effect", "code of a repository is never run"),
+    "feature_extractor_type": FileField("obeyed", "the older name of `image_processor_type`"),
+    "image_processor_type": FileField("obeyed", "the class; one that is not in this page is refused"),
+    "processor_class": FileField("without effect", "says where the file comes from"),
+    "do_convert_rgb": FileField("without effect", "every picture becomes RGB"),
+    "do_pad": FileField("without effect", "one picture needs no padding; `pad_size` is refused"),
+    "image_seq_length": FileField("without effect", "of the text beside a picture"),
+    "pad_size": FileField("refused", "makes a frame around the picture"),
 }
-REDUCE = {"do_reduce_labels": CheckpointField("without effect", "of training")}
+REDUCE = {"do_reduce_labels": FileField("without effect", "of training")}
 DETR: Fields = {
-    "do_convert_annotations": CheckpointField("without effect", "of training"),
-    "format": CheckpointField("without effect", "of training"),
-    "max_size": CheckpointField("obeyed", "the longest edge in older files"),
-    "pad_and_return_pixel_mask": CheckpointField("without effect", "as `do_pad`"),
+    "do_convert_annotations": FileField("without effect", "of training"),
+    "format": FileField("without effect", "of training"),
+    "max_size": FileField("obeyed", "the longest edge in older files"),
+    "pad_and_return_pixel_mask": FileField("without effect", "as `do_pad`"),
 }
 
 
@@ -105,7 +105,7 @@ PROCESSORS: Mapping[str, Processor] = {
             **REDUCE,
             "ensure_multiple_of": OBEYED,
             "keep_aspect_ratio": OBEYED,
-            "size_divisor": CheckpointField("refused", "makes a frame around the picture"),
+            "size_divisor": FileField("refused", "makes a frame around the picture"),
         },
         ensure_multiple_of=1,
         keep_aspect_ratio=False,

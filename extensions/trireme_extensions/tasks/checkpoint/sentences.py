@@ -10,42 +10,42 @@ from typing import Any
 import numpy as np
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_json, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_json, read_object, refuse
 
 #: The modules' own package; another one is code of a repository, which is never run.
 PACKAGE = "sentence_transformers."
-OBEYED = CheckpointField("obeyed")
+OBEYED = FileField("obeyed")
 #: ``config_sentence_transformers.json``.
 SENTENCES: Fields = {
-    "activation_fn": CheckpointField(
+    "activation_fn": FileField(
         "obeyed", "of a cross-encoder: what its scores go through where texts are ranked"
     ),
-    "__version__": CheckpointField("without effect", "of Python's packages"),
+    "__version__": FileField("without effect", "of Python's packages"),
     "default_prompt_name": OBEYED,
-    "model_type": CheckpointField("refused", "is another kind of model", ("SentenceTransformer",)),
+    "model_type": FileField("refused", "is another kind of model", ("SentenceTransformer",)),
     "prompts": OBEYED,
-    "requirements": CheckpointField("without effect", "of Python's packages"),
-    "similarity_fn_name": CheckpointField("without effect", "the caller compares"),
-    "truncate_dim": CheckpointField("refused", "cuts the vectors off; cut them off where they are used"),
+    "requirements": FileField("without effect", "of Python's packages"),
+    "similarity_fn_name": FileField("without effect", "the caller compares"),
+    "truncate_dim": FileField("refused", "cuts the vectors off; cut them off where they are used"),
 }
 #: ``modules.json``: the fields of each module.
 MODULE: Fields = {
-    "idx": CheckpointField("without effect", "the order of the list counts"),
-    "kwargs": CheckpointField("without effect", "names what a call may pass to a module; no request can"),
-    "name": CheckpointField("without effect", "of the log"),
-    "path": CheckpointField("obeyed", "its folder"),
-    "type": CheckpointField("obeyed", "its class; a class that is not in this page is refused"),
+    "idx": FileField("without effect", "the order of the list counts"),
+    "kwargs": FileField("without effect", "names what a call may pass to a module; no request can"),
+    "name": FileField("without effect", "of the log"),
+    "path": FileField("obeyed", "its folder"),
+    "type": FileField("obeyed", "its class; a class that is not in this page is refused"),
 }
 #: The names of the next file, as ``sentence_bert_config.json``; the first that says something counts.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-LOADING = CheckpointField("without effect", "of loading weights; the graph has them")
-READING = CheckpointField("refused", "changes how a text is read", ({},))
+LOADING = FileField("without effect", "of loading weights; the graph has them")
+READING = FileField("refused", "changes how a text is read", ({},))
 #: ``sentence_bert_config.json``: the module Transformer.
 TRANSFORMER: Fields = {
     "do_lower_case": OBEYED,
     "max_seq_length": OBEYED,
-    "document_length": CheckpointField("refused", "is of models with a vector for each token"),
-    "modality_config": CheckpointField(
+    "document_length": FileField("refused", "is of models with a vector for each token"),
+    "modality_config": FileField(
         "refused",
         "is not one text's token vectors",
         (
@@ -55,21 +55,21 @@ TRANSFORMER: Fields = {
             {},
         ),
     ),
-    "module_output_name": CheckpointField("refused", "is not the vectors of tokens", ("token_embeddings",)),
+    "module_output_name": FileField("refused", "is not the vectors of tokens", ("token_embeddings",)),
     "backend": LOADING,
     "config_args": LOADING,
     "config_kwargs": LOADING,
     "model_args": LOADING,
     "model_kwargs": LOADING,
-    "model_name_or_path": CheckpointField("without effect", "says where the files come from"),
+    "model_name_or_path": FileField("without effect", "says where the files come from"),
     "processing_kwargs": READING,
     "processor_kwargs": READING,
     "tokenizer_args": READING,
-    "tokenizer_name_or_path": CheckpointField("refused", "is another tokenizer; put its tokenizer.json here"),
-    "query_expansion": CheckpointField("refused", "is of models with a vector for each token"),
-    "query_length": CheckpointField("refused", "is of models with a vector for each token"),
-    "transformer_task": CheckpointField("refused", "is another task", ("feature-extraction",)),
-    "unpad_inputs": CheckpointField("without effect", "of speed"),
+    "tokenizer_name_or_path": FileField("refused", "is another tokenizer; put its tokenizer.json here"),
+    "query_expansion": FileField("refused", "is of models with a vector for each token"),
+    "query_length": FileField("refused", "is of models with a vector for each token"),
+    "transformer_task": FileField("refused", "is another task", ("feature-extraction",)),
+    "unpad_inputs": FileField("without effect", "of speed"),
 }
 #: Older and newer names of the ways to pool, and the options here, in the order in which several are joined.
 POOLINGS = {
@@ -88,15 +88,15 @@ MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-ONE_VECTOR = CheckpointField("refused", "is not the text's vector", ("sentence_embedding",))
+ONE_VECTOR = FileField("refused", "is not the text's vector", ("sentence_embedding",))
 #: ``config.json`` of each module behind Transformer.
 MODULES: Mapping[str, Fields] = {
     "Pooling": {
         **dict.fromkeys(MODES, OBEYED),
-        "embedding_dimension": CheckpointField("without effect", "the graph's output has it"),
+        "embedding_dimension": FileField("without effect", "the graph's output has it"),
         "include_prompt": OBEYED,
         "pooling_mode": OBEYED,
-        "word_embedding_dimension": CheckpointField("without effect", "the graph's output has it"),
+        "word_embedding_dimension": FileField("without effect", "the graph's output has it"),
     },
     "Dense": {
         "activation_function": OBEYED,
@@ -105,9 +105,9 @@ MODULES: Mapping[str, Fields] = {
         "module_input_name": ONE_VECTOR,
         "module_output_name": ONE_VECTOR,
         "out_features": OBEYED,
-        "use_residual": CheckpointField("refused", "is not obeyed here", (False,)),
+        "use_residual": FileField("refused", "is not obeyed here", (False,)),
     },
-    "Dropout": {"dropout": CheckpointField("without effect", "of training")},
+    "Dropout": {"dropout": FileField("without effect", "of training")},
     "LayerNorm": {"dimension": OBEYED},
     "Normalize": {"module_input_name": ONE_VECTOR, "module_output_name": ONE_VECTOR},
 }

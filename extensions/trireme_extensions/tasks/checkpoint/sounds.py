@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trireme_extensions.tasks.checkpoint.files import CheckpointField, Fields, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_object, refuse
 from trireme_extensions.tasks.checkpoint.texts import CLEAN_UP, ORIGIN, TOKENIZER
 
 FILE = "preprocessor_config.json"
@@ -13,34 +13,32 @@ FILE = "preprocessor_config.json"
 EXTRACTOR = "Wav2Vec2FeatureExtractor"
 #: ``preprocessor_config.json``: the fields of that class.
 SOUND: Fields = {
-    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
-    "do_normalize": CheckpointField("obeyed", "is `normalise`"),
-    "feature_extractor_type": CheckpointField("refused", "is not a class that reads samples", (EXTRACTOR,)),
-    "feature_size": CheckpointField("refused", "is of spectrograms", (1,)),
-    "padding_side": CheckpointField("refused", "pads before a recording", ("right",)),
-    "padding_value": CheckpointField("refused", "pads with other than silence", (0, 0.0)),
-    "processor_class": CheckpointField("without effect", "no language model weighs the words"),
-    "return_attention_mask": CheckpointField("without effect", "the graph's inputs count"),
-    "sampling_rate": CheckpointField("obeyed", "is `rate`"),
+    "auto_map": FileField("without effect", "code of a repository is never run"),
+    "do_normalize": FileField("obeyed", "is `normalise`"),
+    "feature_extractor_type": FileField("refused", "is not a class that reads samples", (EXTRACTOR,)),
+    "feature_size": FileField("refused", "is of spectrograms", (1,)),
+    "padding_side": FileField("refused", "pads before a recording", ("right",)),
+    "padding_value": FileField("refused", "pads with other than silence", (0, 0.0)),
+    "processor_class": FileField("without effect", "no language model weighs the words"),
+    "return_attention_mask": FileField("without effect", "the graph's inputs count"),
+    "sampling_rate": FileField("obeyed", "is `rate`"),
 }
 #: ``tokenizer_config.json`` of a model of speech: the fields of ``Wav2Vec2CTCTokenizer``.
 SPEECH: Fields = {
-    **dict.fromkeys(TOKENIZER, CheckpointField("without effect", "`vocab.json` counts")),
-    "auto_map": CheckpointField("without effect", "code of a repository is never run"),
-    CLEAN_UP: CheckpointField("obeyed", "is `clean_up`"),
-    "do_lower_case": CheckpointField("refused", "changes the letters of an answer", (False,)),
-    "pad_token": CheckpointField("obeyed", "is `blank`"),
+    **dict.fromkeys(TOKENIZER, FileField("without effect", "`vocab.json` counts")),
+    "auto_map": FileField("without effect", "code of a repository is never run"),
+    CLEAN_UP: FileField("obeyed", "is `clean_up`"),
+    "do_lower_case": FileField("refused", "changes the letters of an answer", (False,)),
+    "pad_token": FileField("obeyed", "is `blank`"),
     "processor_class": ORIGIN,
-    "replace_word_delimiter_char": CheckpointField("refused", "is not a space between words", (" ",)),
-    "target_lang": CheckpointField(
-        "refused", "chooses a part of vocab.json; write that part alone into the file"
-    ),
-    "tokenizer_class": CheckpointField(
+    "replace_word_delimiter_char": FileField("refused", "is not a space between words", (" ",)),
+    "target_lang": FileField("refused", "chooses a part of vocab.json; write that part alone into the file"),
+    "tokenizer_class": FileField(
         "refused",
         "is not one that joins letters",
         ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer"),
     ),
-    "word_delimiter_token": CheckpointField("obeyed", "is `delimiter`"),
+    "word_delimiter_token": FileField("obeyed", "is `delimiter`"),
 }
 
 
