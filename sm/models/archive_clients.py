@@ -11,8 +11,8 @@ from pathlib import Path
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, NotReady, TriremeError, UnknownModel
 from sm.invocation import Invocation
+from sm.models.demand import Demand
 from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
-from sm.models.on_demand import Demand
 from sm.models.table import ResolvedModel, ServedTable, TableEntry, source_of
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.loading import load

@@ -6,7 +6,6 @@ The box is its own platform: workers ask the control plane, which loads each mod
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import logging
 import os
@@ -16,20 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
-from sm.http.messages import SocketConnection
-from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, span, wait
+from sm.invocation import NO_HEADERS, Listener
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.model_processes.python_models import triton_pid
 from sm.models.fetch.addresses import is_prefix, shown
-from sm.models.load_records import LoadRecord, LoadRecords
+from sm.models.load_records import LoadRecord
 from sm.models.model_leases import last_used, touch
 from sm.models.model_loader import PLAIN_NAME, ModelLoader
-from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
+from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion
 from sm.repository.models import may_be_model
 from sm.run_state import Box
 
@@ -46,9 +43,6 @@ LIST_PATIENCE_S, ASK_PATIENCE_S = 5.0, 0.5
 #: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
 #: load waits until another model is idle.
 MIN_IDLE_S, ROOM_PATIENCE_S = 0.5, 60.0
-#: A worker's: seconds before the deadline of a request at which it gets 429, and between two questions to the
-#: control plane.
-MARGIN_S, QUESTION_INTERVAL_S = 0.5, 1.0
 Listen = Callable[[Mapping[str, str]], Listener | None]
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
@@ -298,70 +292,3 @@ def models_bytes(box: Box) -> int:
     """Return the memory of Triton and of its models' processes."""
     triton = triton_pid(box)
     return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0
-
-
-class Demand:
-    """Asks the control plane for models. Runs in each worker."""
-
-    def __init__(self, control: Path, records: LoadRecords, keys: Mapping[str, str]) -> None:
-        self._control, self._records, self._keys = control, records, keys
-
-    def load(self, name: str, invocation: Invocation | None) -> bool:
-        """Wait until a model is loaded. Returns False if the repository does not have it.
-
-        Raises:
-            Overloaded: It is not loaded in time, or too many requests wait for it already.
-            OutOfMemory: It alone is too large.
-            NotReady: It cannot be loaded.
-        """
-        invocation = invocation or Invocation(time.monotonic() + MARGIN_S)
-        with span("load") as load:
-            with invocation.waiting_for(UNKNOWN):
-                answer = self._ask(name, load.headers)
-            # Only now the name is known to be in the repository, and not a caller's invention.
-            if answer[0] == UnknownModel.status:
-                return False
-            with invocation.waiting_for(name), contextlib.suppress(UnknownModel):
-                self._wait(name, load.headers, invocation, answer)
-                return True
-        return False
-
-    def _wait(
-        self, name: str, headers: Mapping[str, str], invocation: Invocation, answer: tuple[int, str]
-    ) -> None:
-        end, asked = invocation.at - MARGIN_S, time.monotonic()
-
-        def judge() -> None:
-            status, sentence = answer
-            if status == UnknownModel.status:
-                raise UnknownModel(sentence)
-            if status == OutOfMemory.status:
-                raise OutOfMemory(sentence)
-            if status >= 400 and status != Overloaded.status:
-                raise NotReady(f"the model {name[:200]!r} cannot be loaded: {sentence}")
-
-        def check() -> None:
-            nonlocal asked, answer
-            now = time.monotonic()
-            if now >= end:
-                suffix = f": {answer[1]}" if answer[0] >= 400 else ""
-                raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
-            if now - asked >= QUESTION_INTERVAL_S:
-                asked, answer = now, self._ask(name, headers)
-                judge()
-
-        judge()
-        wait(partial(poll_until, lambda: name in self._records.read().serving), invocation, check)
-
-    def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Return the status of the control plane's answer, and its error; 0 if it does not answer."""
-        connection = SocketConnection(self._control, QUESTION_INTERVAL_S)
-        try:
-            body = json.dumps({"model_name": name})
-            connection.request("POST", "/models", body, {**headers, **self._keys})
-            answer = connection.getresponse()
-            return answer.status, str(json.loads(answer.read()).get("error", ""))
-        except (OSError, http.client.HTTPException, ValueError):
-            return 0, ""
-        finally:
-            connection.close()

@@ -16,9 +16,8 @@ from sm.errors import CommandError
 from sm.invocation import Invocation, ModelLease, current, running
 from sm.models.archive_clients import RenamedModels
 from sm.models.found_clients import RepositoryLoader
-from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
+from sm.models.load_records import LoadRecord, LoadRecords, Snapshot, State
 from sm.models.table import Models, ResolvedModel, ServedTable, TableEntry, source_of
-from sm.models.versions import staged
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients
 from sm.plugins.golden import differences
@@ -149,7 +148,8 @@ def prepare_staged(models: Models, loader: VersionLoader, box: Box) -> bool:
     found = False
     for record in list(models.refresh().records.values()):
         answer = box.prepared_folder / record.id / str(os.getpid())
-        if not staged(record, box) or answer.exists():
+        is_waiting = record.state is State.STAGED and answer.parent.is_dir()
+        if not is_waiting or answer.exists():
             continue
         found = True
         try:

@@ -308,11 +308,6 @@ class Versions:
         poll.start()
 
 
-def staged(record: LoadRecord, box: Box) -> bool:
-    """True if a record is a new version that waits for the workers."""
-    return record.state is State.STAGED and (box.prepared_folder / record.id).is_dir()
-
-
 def current_index(records: Mapping[str, LoadRecord], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return Triton's list of models under the names that callers use, without old and new versions."""
     current = [record for record in records.values() if not record.version_of]

@@ -115,8 +115,7 @@ IDLE_TRIM_INTERVAL_S = 5.0
 #: A process that uses less than this share of one processor is idle.
 IDLE_CPU_SHARE = 0.02
 #: Processor seconds since the last trim, below which there is nothing to return: one large body takes more.
-#: The control plane works a little all the time, for the dashboard.
-MIN_WORK_CPU_S, MIN_CONTROL_WORK_CPU_S = 0.01, 0.2
+MIN_WORK_CPU_S = 0.01
 
 
 def trim() -> None:

@@ -21,6 +21,7 @@ from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError,
 from sm.invocation import Invocation, current
 from sm.models import on_demand
 from sm.models.archive_clients import ArchiveLoader
+from sm.models.demand import MARGIN_S, Demand
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_leases import ModelLeases, alone
 from sm.models.model_loader import ModelLoader
@@ -28,10 +29,8 @@ from sm.models.on_demand import (
     FAILED,
     LOADED,
     LOADING,
-    MARGIN_S,
     UNLOADED,
     Catalog,
-    Demand,
     OnDemand,
 )
 from sm.models.table import Models
