@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,9 @@ from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, QUICK_THREADS
 from sm.metrics.files import PROCESS_BYTES
 from sm.server.plane import Plane, serve, trim, watch_memory
-from sm.tracing.variables import are_traces_on
 
 if TYPE_CHECKING:
     from flask import Flask
-
-    from sm.tracing.exporter import Tracer
 
 #: Processor seconds since the last trim, below which there is nothing to return: the dashboard needs a little
 #: all the time.
@@ -29,7 +25,6 @@ class ControlPlane(Plane):
     """One process with a few threads, and without clients."""
 
     _embedded_metrics: EmbeddedMetrics | None = None
-    _tracer: Tracer | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -50,12 +45,10 @@ class ControlPlane(Plane):
         watch_memory(self.release_memory, min_work_s=MIN_WORK_CPU_S)
 
     def on_worker_exit(self, server: object, worker: object) -> None:
-        """Write the metrics of the last requests, and send the last traces."""
+        """Write the metrics of the last requests too."""
         super().on_worker_exit(server, worker)
         if self._embedded_metrics:
             self._embedded_metrics.write_changes()
-        if self._tracer is not None:
-            self._tracer.close()
 
     def release_memory(self) -> None:
         """Release memory that an idle control plane does not need."""
@@ -63,15 +56,12 @@ class ControlPlane(Plane):
         trim()
 
     def load(self) -> Flask:
-        if not (self.box.catalog and are_traces_on(os.environ)):
+        tracer = self.open_tracer("control") if self.box.catalog else None
+        if tracer is None:
             return app.create(self.settings, self.box)
-        # Imported only here, as they bring OpenTelemetry.
-        from sm.tracing.exporter import open_tracer
-        from sm.tracing.requests import continued
+        from sm.tracing.requests import continued  # it brings OpenTelemetry
 
-        self._tracer = tracer = open_tracer(f"{self.box.id}-control")
-        listen = partial(continued, tracer) if tracer else lambda _: None
-        return app.create(self.settings, self.box, listen)
+        return app.create(self.settings, self.box, partial(continued, tracer))
 
 
 if __name__ == "__main__":

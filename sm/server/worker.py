@@ -39,7 +39,6 @@ from sm.router.invocation_routes import Router
 from sm.run_state import claim_unready_file, unready_file
 from sm.server.plane import Plane, serve, trim, watch_memory, write_start_error
 from sm.server.thread_worker import HEARTBEAT_INTERVAL_S
-from sm.tracing.variables import are_traces_on
 from sm.triton.calls import Calls
 from sm.triton.read_ahead import STREAM_BACKLOG
 from sm.triton.shared_memory_cleanup import remove_worker_files
@@ -47,8 +46,6 @@ from sm.triton.transport import Transport
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
-
-    from sm.tracing.exporter import Tracer
 
 
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
@@ -62,8 +59,6 @@ TRITON_POLL_S = 0.02
 class DataPlane(Plane):
     """The workers: router and clients."""
 
-    #: Sends this worker's traces; None if traces are off.
-    _tracer: Tracer | None = None
     #: Keeps samples of payloads; None if that is off.
     _capture: Capture | None = None
 
@@ -107,12 +102,10 @@ class DataPlane(Plane):
             claim_unready_file(self.box, worker.pid)
 
     def on_worker_exit(self, server: object, worker: object) -> None:
-        """Send a worker's last traces and captured payloads before it ends."""
+        """Send a worker's last captured payloads too before it ends."""
         super().on_worker_exit(server, worker)
         if self._capture is not None:
             self._capture.close()
-        if self._tracer is not None:
-            self._tracer.close()
 
     def on_worker_init(self, _worker: object) -> None:
         """Stop the extra heartbeats: the clients are loaded. Those that come later have less time."""
@@ -168,18 +161,14 @@ class DataPlane(Plane):
 
     def traced(self, application: WSGIApplication) -> WSGIApplication:
         """Return the application with traces, if the ``OTEL_*`` variables turn them on."""
-        if not are_traces_on(os.environ):
+        tracer = self.open_tracer(str(os.getpid()))
+        if tracer is None:
             return application
-        # Imported only here, as they bring OpenTelemetry.
-        from sm.tracing.exporter import open_tracer
-        from sm.tracing.requests import TracedRequests, TraceIds
+        from sm.tracing.requests import TracedRequests, TraceIds  # they bring OpenTelemetry
 
-        self._tracer = open_tracer(f"{self.box.id}-{os.getpid()}")
-        if self._tracer is None:
-            return application
         for handler in logging.getLogger().handlers:
             handler.addFilter(TraceIds())
-        return TracedRequests(application, self._tracer, self.box.fronted, POLLED)
+        return TracedRequests(application, tracer, self.box.fronted, POLLED)
 
     def models(self, transport: Transport) -> tuple[Models, RepositoryLoader | None]:
         """Return what is served, and what fills it: None if archives do."""

@@ -28,8 +28,8 @@ CEILINGS = {
     "core, sm/: lines of code": Ceiling(24_190, 21_400),
     "extensions/: lines of code": Ceiling(8_950, 6_900),
     "tools/: lines of code": Ceiling(12_000, 9_000),
-    "a worker imports: files": Ceiling(121, 115),
-    "a worker imports: lines of code": Ceiling(16_980, 16_500),
+    "a worker imports: files": Ceiling(113, 115),
+    "a worker imports: lines of code": Ceiling(15_350, 16_500),
     "the control plane imports: files": Ceiling(66, 66),
     "the control plane imports: lines of code": Ceiling(9_830, 10_000),
 }
