@@ -14,9 +14,9 @@ import numpy as np
 from sm.client.base import Client, Triton
 from sm.errors import CommandError
 from sm.invocation import Invocation, ModelLease, current, running
-from sm.models.archive_clients import RenamedModels
 from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecord, LoadRecords, Snapshot, State
+from sm.models.record_clients import RenamedModels
 from sm.models.table import Models, ResolvedModel, ServedTable, TableEntry, source_of
 from sm.plugins.checks import UncheckedClient
 from sm.plugins.discovery import DiscoveredClients

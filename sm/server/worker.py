@@ -19,11 +19,11 @@ from sm.errors import StartError
 from sm.http.control_paths import POLLED
 from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
-from sm.models.archive_clients import ArchiveLoader
 from sm.models.demand import Demand
 from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecords
 from sm.models.model_leases import ModelLeases
+from sm.models.record_clients import ArchiveLoader
 from sm.models.table import Models
 from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
 from sm.plugins import code_imports

@@ -13,8 +13,8 @@ import pytest
 from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.invocation import current
-from sm.models.archive_clients import ArchiveLoader
 from sm.models.load_records import LoadRecord, LoadRecords, State
+from sm.models.record_clients import ArchiveLoader
 from sm.models.table import Models
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder

@@ -20,7 +20,6 @@ import pytest
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.invocation import Invocation, current
 from sm.models import on_demand
-from sm.models.archive_clients import ArchiveLoader
 from sm.models.demand import MARGIN_S, Demand
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_leases import ModelLeases, alone
@@ -33,6 +32,7 @@ from sm.models.on_demand import (
     Catalog,
     OnDemand,
 )
+from sm.models.record_clients import ArchiveLoader
 from sm.models.table import Models
 from sm.run_state import Box
 from sm.server.worker import DataPlane
