@@ -1,4 +1,4 @@
-"""The clients of archives in a worker: created at first use, dropped when their archive is unloaded.
+"""The models of load records in a worker, with their clients: those of archives, and of a model's versions.
 
 Workers are not notified. Each request checks whether the records have changed, which costs a ``stat``.
 """
@@ -10,12 +10,15 @@ from pathlib import Path
 
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, NotReady, TriremeError, UnknownModel
-from sm.invocation import Invocation
+from sm.invocation import Invocation, current
 from sm.models.demand import Demand
-from sm.models.load_records import EMPTY_SNAPSHOT, LoadRecord, LoadRecords
-from sm.models.table import ResolvedModel, ServedTable, TableEntry, source_of
+from sm.models.found_clients import RepositoryLoader
+from sm.models.load_records import LoadRecord, LoadRecords, Snapshot
+from sm.models.table import Models, ResolvedModel, ServedTable, TableEntry, source_of
 from sm.plugins.checks import UncheckedClient
+from sm.plugins.discovery import DiscoveredClients
 from sm.plugins.loading import load
+from sm.plugins.sources import ClientSource
 
 
 class RenamedModels:
@@ -43,8 +46,94 @@ class RenamedModels:
         return self._names[model]
 
 
-class ArchiveLoader:
-    """Fills the table with the archives that are loaded.
+class CurrentModels(RenamedModels):
+    """Calls the version of each model that the request uses."""
+
+    def __init__(self, triton: Triton, models: Models) -> None:
+        super().__init__(triton, {})
+        self._models = models
+
+    def _name(self, model: str) -> str:
+        record = self._models.hold(model, current())
+        return model if record is None else record.entry
+
+
+class RecordLoader(RepositoryLoader):
+    """Fills the table with the models of load records, and with the clients that were found.
+
+    :meth:`start` gives it the clients of the versions that the box started with.
+    """
+
+    _triton: Triton
+
+    def __init__(self, records: LoadRecords) -> None:
+        self._records = records
+        self._last: tuple[Snapshot, DiscoveredClients, ServedTable] | None = None
+        super().__init__(DiscoveredClients({}))
+
+    def start(self, found: DiscoveredClients, triton: Triton) -> None:
+        """Serve the clients that were found. Those of versions call ``triton``."""
+        self._triton = triton
+        self.put(found)
+
+    def _fill(self, found: DiscoveredClients) -> None:
+        self.found = found
+
+    @property
+    def table(self) -> ServedTable:  # type: ignore[override]  # an attribute costs no call on the way of a request
+        snapshot, last = self._records.read(), self._last
+        if last is None or last[0] is not snapshot or last[1] is not self.found:
+            found = self.found
+            self.models = (*snapshot.serving,)
+            rows = {name: self._recorded(name, snapshot) for name in self._names()}
+            self._last = last = (snapshot, found, ServedTable(rows, snapshot.ids))
+        return last[2]
+
+    def _recorded(self, name: str, snapshot: Snapshot) -> TableEntry:
+        """Return a row that needs the model of its name, and those that its client calls."""
+        row, record = self._row(name), snapshot.serving.get(name)
+        called = row.served.client.required_models() if row.served.client else ()
+        if record is None:
+            return row._replace(needs=tuple(dict.fromkeys(called)))
+        # Answers call an archive by its own name, as the official container's do.
+        served = ResolvedModel(record.target or name, row.served.client, record.entry)
+        needs = tuple(dict.fromkeys((name, *called)))
+        return TableEntry(served, needs, record, snapshot.canaries.get(name), row.error)
+
+    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:
+        """Create a client as at the start: its class, or the code that came with a record."""
+        name, repository = records[0].model if first is None else first.name, Path(records[0].repository)
+        code = next((record for record in records if record.client and record.model == name), None)
+        if code is not None:
+            source, triton = source_of(code), self._triton_of(code)
+            client = load(source, triton, repository)
+        else:
+            assert first is not None
+            is_in_model = first.folder.parent == first.repository
+            folder = repository / first.folder.name if is_in_model else first.folder
+            source, triton = ClientSource(name, folder / "client.py"), self._triton
+            client = type(first)(triton, folder, repository)
+        client.name = name
+        return UncheckedClient(client, source, triton)
+
+    def _triton_of(self, record: LoadRecord) -> Triton:  # noqa: ARG002  # an archive's has names of its own
+        """Return what the client that came with a record calls."""
+        return self._triton
+
+    def rows_of(self, record: LoadRecord) -> list[TableEntry]:
+        """Return what is served with a new version: the clients that call its model, or its own one."""
+        rows = self.table.rows
+        calling = [
+            name for name, client in self.found.clients.items() if record.model in client.required_models()
+        ]
+        if not calling and record.client:
+            name = record.model
+            return [rows.get(name) or TableEntry(ResolvedModel(name, None, name), (name,), record)]
+        return [rows[name] for name in calling]
+
+
+class ArchiveLoader(RecordLoader):
+    """Fills the table with the archives that are loaded. Each brings its client and its models' names.
 
     Args:
         records: Of the archives.
@@ -56,31 +145,14 @@ class ArchiveLoader:
     def __init__(
         self, records: LoadRecords, triton: Triton, demand: Demand | None = None, lists_models: bool = True
     ) -> None:
-        self._records, self._triton, self._demand = records, triton, demand
-        self._lists_models = lists_models
-        self._last = (EMPTY_SNAPSHOT, ServedTable({}))
-
-    @property
-    def table(self) -> ServedTable:
-        snapshot, table = self._records.read(), self._last
-        if snapshot is not table[0]:
-            self._last = table = (
-                snapshot,
-                ServedTable(
-                    {name: _row(name, record) for name, record in snapshot.serving.items()}, snapshot.ids
-                ),
-            )
-        return table[1]
+        super().__init__(records)
+        self._triton, self._demand, self._lists_models = triton, demand, lists_models
 
     def load(self, name: str, invocation: Invocation | None) -> bool:
         return name != "" and self._demand is not None and self._demand.load(name, invocation)
 
-    def create(self, first: Client | None, records: list[LoadRecord]) -> UncheckedClient:  # noqa: ARG002
-        (record,) = records
-        source, triton = source_of(record), RenamedModels(self._triton, record.names)
-        client = load(source, triton, Path(record.repository))
-        client.name = record.name
-        return UncheckedClient(client, source, triton)
+    def _triton_of(self, record: LoadRecord) -> Triton:
+        return RenamedModels(self._triton, record.names)
 
     def explain(self, name: str) -> TriremeError:
         snapshot = self._records.read()
@@ -99,8 +171,3 @@ class ArchiveLoader:
     def default(self, requested: str) -> str:
         # No model is loaded when the box starts.
         return requested
-
-
-def _row(name: str, record: LoadRecord) -> TableEntry:
-    """Return the row of an archive. Answers call it by its own name, as the official container's do."""
-    return TableEntry(ResolvedModel(record.target or record.name, None, record.entry), (name,), record)

@@ -23,9 +23,9 @@ from sm.models.demand import Demand
 from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecords
 from sm.models.model_leases import ModelLeases
-from sm.models.record_clients import ArchiveLoader
+from sm.models.record_clients import ArchiveLoader, CurrentModels, RecordLoader
 from sm.models.table import Models
-from sm.models.version_clients import CurrentModels, VersionLoader, prepare_staged
+from sm.models.version_clients import prepare_staged
 from sm.plugins import code_imports
 from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import DiscoveredClients, find_clients
@@ -187,7 +187,7 @@ class DataPlane(Plane):
         )
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:
-            versions = VersionLoader(LoadRecords(self.box.models_file))
+            versions = RecordLoader(LoadRecords(self.box.models_file))
             models = Models(versions, ModelLeases(self.box.leases_folder), transport.forget)
             current = CurrentModels(transport, models)
             versions.start(find(current), current)

@@ -14,8 +14,9 @@ from sm.invocation import current
 from sm.models import version_clients
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_leases import ModelLeases, alone
+from sm.models.record_clients import CurrentModels, RecordLoader
 from sm.models.table import Models
-from sm.models.version_clients import CurrentModels, VersionLoader, prepare
+from sm.models.version_clients import prepare
 from sm.plugins.discovery import DiscoveredClients
 from tests.support.invocations import waiting_requests
 
@@ -26,7 +27,7 @@ def records(tmp_path: Path) -> LoadRecords:
     return LoadRecords(tmp_path / "models.json")
 
 
-def start(loader: VersionLoader, folder: Path, **unserved: Any) -> Models:
+def start(loader: RecordLoader, folder: Path, **unserved: Any) -> Models:
     """Start a worker with a client of the models ``a`` and ``b``. There is no Triton that it could ask."""
     models = Models(loader, ModelLeases(folder / "leases"))
     triton: Any = None
@@ -44,7 +45,7 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
         records.put(LoadRecord(name, "", f"first-{name}", name, models_of, version="1", state=State.SERVES))
     new = LoadRecord("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
     records.put(new)
-    loader = VersionLoader(records)
+    loader = RecordLoader(records)
     models = start(loader, tmp_path)
 
     def check_golden(client: Any) -> None:
@@ -65,7 +66,7 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
 def test_a_client_that_asks_for_an_unserved_model_does_not_wait_for_its_own_check(
     tmp_path: Path, records: LoadRecords
 ) -> None:
-    models = start(VersionLoader(records), tmp_path, late=None)  # nobody may ask it anything
+    models = start(RecordLoader(records), tmp_path, late=None)  # nobody may ask it anything
     assert models.hold("late", None) is None
     assert not models.known("late")
 
@@ -75,7 +76,7 @@ def test_requests_that_wait_for_a_new_versions_client_use_the_share_of_its_name_
 ) -> None:
     go_on = threading.Event()
 
-    class SlowLoader(VersionLoader):
+    class SlowLoader(RecordLoader):
         def create(self, first: Any, records: list[LoadRecord]) -> Any:
             assert go_on.wait(60)
             return SimpleNamespace(client=first, check=lambda: None)
