@@ -31,9 +31,14 @@ and, in the pyproject.toml of its distribution::
     texts = "the_package.the_module:FORMS"
 
 The rest is the box's: the route with its API key and trace, admission, deadline, limits of records,
-batches, ``Accept``, and errors of a record under the form's own names (``texts[2].text``). A form may also
-change the shape of an error (``Form.write_error``) and repeat in it what it noted of the request
-(``Reading.echo``), add its part of ``/openapi.json`` (``schema``) and a
+batches, ``Accept``, and errors of a record under the form's own names (``texts[2].text``). Without ``many``
+there is one record, and its result is ``found[0]``. A form may also change the shape of an error, and repeat
+in it what ``read`` noted by ``reading.echo = value.get("id")``, before its first check::
+
+        def write_error(self, error, request_id, echo):    # status and headers stay
+            return sm.http.messages.write_error(error, request_id, {"id": echo, "error": error.sentence})
+
+It may add its part of ``/openapi.json`` (``schema``) and a
 list of the models that it can call (``lists``); a call has words of its own for a field (``Call.name``),
 and may keep and write an answer of many large results itself (``keep``, ``write``).
 
