@@ -411,10 +411,12 @@ def run_websocket(application: Flask, environ: dict[str, Any], body: bytes) -> t
             pass
 
     environ["gunicorn.socket"] = served
-    with closing(caller), closing(served):
+    caller.settimeout(60)
+    with closing(caller):
         calling = threading.Thread(target=call)
         calling.start()
-        _, status, _ = run_wsgi_app(application, environ)
+        with closing(served):  # as the server does, at which the caller's thread ends
+            _, status, _ = run_wsgi_app(application, environ, buffered=True)
         calling.join()
     return int(status.split()[0]), bytes(answer)
 
