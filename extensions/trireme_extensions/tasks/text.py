@@ -35,6 +35,8 @@ from trireme_extensions.tasks.task_file import (
 SPARE_TOKENS = 16
 #: A text of more characters for each token that the model takes is not tokenized to its end.
 CHARACTERS_PER_TOKEN = 8
+#: Characters of a word that is kept whole. To BERT's tokenizer one of over 100 is unknown.
+LONGEST_WORD = 200
 #: Tokens of a request's texts that are read with several others, as a query is, counted with each of them.
 MAX_SHARED_TOKENS = 2**21
 #: Two texts by which is seen whether a tokenizer can join the tokens of two.
@@ -77,12 +79,13 @@ def share_room(lengths: Sequence[int], room: int) -> list[int]:
 def cut_at_space(text: str, place: int, end: str) -> str:
     """Cut off an end of a text behind a place, at a space: a part of a word may have other tokens.
 
-    A text without a space there stays whole.
+    Of what has no space for long so much is kept that it is as unknown a word as the whole.
     """
-    cut = text.find(" ", place) if end == "right" else text.rfind(" ", 0, place + 1)
-    if cut < 0:
-        return text
-    return text[:cut] if end == "right" else text[cut:]
+    if end == "right":
+        cut = text.find(" ", place, place + LONGEST_WORD)
+        return text[: place + LONGEST_WORD if cut < 0 else cut]
+    first = max(0, place - LONGEST_WORD)
+    return text[max(first, text.rfind(" ", first, place + 1)) :]
 
 
 class TextTask(TextClient, Task):
@@ -246,8 +249,9 @@ class TextTask(TextClient, Task):
         (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         most = self.max_length + SPARE_TOKENS
         if len(encoding) > most:
+            # A token's beginning: no word that is unknown as a whole is cut.
             place = encoding.offsets[most if end == "right" else -most][0]
-            text = cut_at_space(text, place, end)
+            text = text[:place] if end == "right" else text[place:]
             (encoding,) = self.whole.encode_batch([text], add_special_tokens=False)
         part: Encoding = encoding
         return part
