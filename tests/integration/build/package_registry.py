@@ -27,7 +27,7 @@ RECIPE = """
 import zipfile
 import onnx
 from onnx import TensorProto, helper
-from trireme_tools.prepare.packages import Source
+from trireme_tools.prepare.packages import PackageFile
 
 SOURCES = ({source!r},)
 

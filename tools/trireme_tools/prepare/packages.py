@@ -77,6 +77,10 @@ NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1", "--fetch
 BACK_OFF_S = (2.0, 8.0)
 
 
+#: The name that recipes of 0.1.0 import.
+Source = PackageFile
+
+
 @dataclass(frozen=True)
 class Fetcher:
     """Fetches sources into the cache, with the ``environment`` of pip and npm."""
