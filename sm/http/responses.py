@@ -59,12 +59,20 @@ def with_request_id(environ: WSGIEnvironment, start_response: StartResponse) -> 
     return begin
 
 
+class HeldBody(tuple[bytes, ...]):
+    """A whole body that holds something until the server has sent it and closes it."""
+
+    close: Callable[[], object]
+
+
 class ReadResponse(Response):
     """A response with its whole body. It skips the copies and checks that werkzeug makes for others."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start_response(self.status, self.headers.to_wsgi_list())
-        return () if environ["REQUEST_METHOD"] == "HEAD" else tuple(self.iter_encoded())
+        body = HeldBody(() if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded())
+        body.close = self.close
+        return body
 
 
 def respond(answer: Answer) -> Response:

@@ -401,7 +401,7 @@ class Worker(DirectWorker):
                     reader = LengthReader(unreader, length)
                     environ["wsgi.input"] = Body(reader)
                 else:
-                    reader, environ["wsgi.input"] = WHOLE, io.BytesIO(body)
+                    reader, environ["wsgi.input"] = WHOLE, io.BytesIO(body[:length])
                 self._answer_plain(environ, connection.sock)
             else:
                 parser = RequestParser(self.cfg, connection.sock, connection.client)
@@ -425,22 +425,23 @@ class Worker(DirectWorker):
         environ["gunicorn.socket"] = connection
         parts = self.wsgi(environ, lambda *given: begun.extend(given))
         status, headers = begun[:2]
-        if type(parts) is tuple and all(HEADER_VALUE_RE.fullmatch(value) for _, value in headers):
-            fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-            head = f"HTTP/1.1 {status}\r\nConnection: close\r\n{fields}\r\n".encode("latin-1")
-            body = b"".join(parts)
-            # Together, so that nginx wakes up once.
-            for piece in (head + body,) if len(body) < MAX_JOINED_BYTES else (head, body):
-                connection.sendall(piece)
-            return
-        response = Response(PLAIN_REQUEST, connection, self.cfg)
+        response: Any = None
         try:
+            if isinstance(parts, tuple) and all(HEADER_VALUE_RE.fullmatch(value) for _, value in headers):
+                fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+                head = f"HTTP/1.1 {status}\r\nConnection: close\r\n{fields}\r\n".encode("latin-1")
+                body = b"".join(parts)
+                # Together, so that nginx wakes up once.
+                for piece in (head + body,) if len(body) < MAX_JOINED_BYTES else (head, body):
+                    connection.sendall(piece)
+                return
+            response = Response(PLAIN_REQUEST, connection, self.cfg)
             response.start_response(status, headers)
             for part in parts:
                 response.write(part)
             response.close()
         except (Exception, SystemExit) as error:
-            if isinstance(error, OSError) or not response.headers_sent:
+            if isinstance(error, OSError) or response is None or not response.headers_sent:
                 raise
             log.exception("an answer broke off")
         finally:

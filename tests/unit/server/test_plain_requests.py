@@ -13,8 +13,9 @@ from gunicorn.config import Config
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.wsgi import create
 
+from sm.http.messages import Answer
 from sm.http.responses import HEADERS_KEY
-from sm.router.wsgi import read_headers
+from sm.router.wsgi import read_headers, send
 from sm.server.thread_worker import PLAIN_FIELDS, CallerConnection, Worker, read_plain
 
 HEAD = "POST /invocations HTTP/1.1\r\nConnection: close\r\nHost: box:8080\r\nContent-Length: 4\r\n"
@@ -136,6 +137,27 @@ def test_a_body_may_come_with_its_head_or_after_it() -> None:
     assert answers == {
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nbody"
     }
+
+
+def test_no_byte_behind_the_body_is_of_it() -> None:
+    def read_all(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        return echo({**environ, "CONTENT_LENGTH": "-1"}, start_response)
+
+    assert answer_of(read_all, f"{HEAD}\r\nbodyPOST".encode()).endswith(b"\r\n\r\nbody")
+
+
+def test_the_memory_of_a_whole_answer_is_held_until_it_is_sent() -> None:
+    nginx, worker = socket.socketpair()
+    seen: list[bytes] = []
+
+    def application(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        answer = Answer(b"[1]", on_sent=lambda: seen.append(nginx.recv(2**16, socket.MSG_DONTWAIT)))
+        return send(answer, environ, start_response)
+
+    with nginx:
+        nginx.sendall(f"{HEAD}\r\nbody".encode())
+        StandIn(application)._answer(CallerConnection(worker, "", "/run/data.sock"))
+    assert [part[-3:] for part in seen] == [b"[1]"]
 
 
 def test_an_answer_in_parts_is_chunked_and_one_that_breaks_off_has_no_end() -> None:
