@@ -6,7 +6,7 @@ import io
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from gunicorn.config import Config
@@ -17,6 +17,9 @@ from sm.http.messages import Answer
 from sm.http.responses import HEADERS_KEY
 from sm.router.wsgi import read_headers, send
 from sm.server.thread_worker import PLAIN_FIELDS, CallerConnection, Worker, read_plain
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
 
 HEAD = "POST /invocations HTTP/1.1\r\nConnection: close\r\nHost: box:8080\r\nContent-Length: 4\r\n"
 #: Variables that nothing reads on the way of an invocation, or that are the server's own.
@@ -98,7 +101,7 @@ def test_half_a_head_is_left_to_gunicorn() -> None:
     assert not any(map(read_plain, (whole[:end] for end in range(len(whole)))))
 
 
-Application = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
+Application = Callable[[dict[str, Any], "StartResponse"], Iterable[bytes]]
 
 
 class StandIn(Worker):
@@ -115,7 +118,7 @@ def answer_of(application: Application, sent: bytes, later: bytes = b"") -> byte
         nginx.settimeout(10)
         nginx.sendall(sent)
 
-        def serve(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
             nginx.sendall(later)
             return application(environ, start_response)
 
@@ -123,7 +126,7 @@ def answer_of(application: Application, sent: bytes, later: bytes = b"") -> byte
         return b"".join(iter(lambda: nginx.recv(2**16), b""))
 
 
-def echo(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+def echo(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
     body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
     return (body,)
@@ -140,7 +143,7 @@ def test_a_body_may_come_with_its_head_or_after_it() -> None:
 
 
 def test_no_byte_behind_the_body_is_of_it() -> None:
-    def read_all(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+    def read_all(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         return echo({**environ, "CONTENT_LENGTH": "-1"}, start_response)
 
     assert answer_of(read_all, f"{HEAD}\r\nbodyPOST".encode()).endswith(b"\r\n\r\nbody")
@@ -150,7 +153,7 @@ def test_the_memory_of_a_whole_answer_is_held_until_it_is_sent() -> None:
     nginx, worker = socket.socketpair()
     seen: list[bytes] = []
 
-    def application(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+    def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         answer = Answer(b"[1]", on_sent=lambda: seen.append(nginx.recv(2**16, socket.MSG_DONTWAIT)))
         return send(answer, environ, start_response)
 
@@ -167,7 +170,7 @@ def test_an_answer_in_parts_is_chunked_and_one_that_breaks_off_has_no_end() -> N
             raise ValueError("broken")
 
     def stream(fails: bool) -> bytes:
-        def application(_: object, start_response: Callable[..., object]) -> Iterable[bytes]:
+        def application(_: object, start_response: StartResponse) -> Iterable[bytes]:
             start_response("200 OK", [("Content-Type", "text/plain")])
             return parts(fails)
 
@@ -180,7 +183,7 @@ def test_an_answer_in_parts_is_chunked_and_one_that_breaks_off_has_no_end() -> N
 
 
 def test_a_header_that_would_end_its_line_is_an_error_of_the_box() -> None:
-    def application(_: object, start_response: Callable[..., object]) -> Iterable[bytes]:
+    def application(_: object, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "a\r\nSet-Cookie: b"), ("Content-Length", "1")])
         return (b"a",)
 
