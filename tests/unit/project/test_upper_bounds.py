@@ -47,3 +47,15 @@ def test_transformers_is_no_part_of_the_core_and_is_installed_by_make_and_in_the
     assert [each for each in project["optional-dependencies"]["tasks"] if each.startswith("transformers")]
     assert EXTRAS["transformers"] == "tasks"
     assert "\ntransformers==" in (HERE / "locks" / "requirements.lock").read_text()
+
+
+#: The modules of distributions that have another name.
+MODULES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
+
+
+def test_the_core_asks_for_no_package_that_it_does_not_import() -> None:
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]}
+    code = "\n".join(file.read_text() for file in (HERE / "sm").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:from|import) (\w+)", code, re.M))
+    assert {name for name in names if MODULES.get(name, name.replace("-", "_")) not in imported} == set()
