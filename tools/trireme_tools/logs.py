@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from sm.commands import local_boxes
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.server import logs
 from sm.settings import Settings
 from trireme_tools.arguments import whole_number
 from trireme_tools.deploy import project_file
 from trireme_tools.deploy.deploy_arguments import add_account_arguments, project_options
+from trireme_tools.progress import Progress
 
 #: Lines that are shown without a filter.
 DEFAULT_LINES = 100

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sm.commands.progress import Progress
+from sm.commands import part_of_tools
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
@@ -22,6 +22,7 @@ from trireme_extensions.convert.changes import options as words
 from trireme_extensions.convert.graph_runner import Limits, limits
 from trireme_extensions.convert.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from trireme_extensions.convert.onnx_cpu.engines import Wanted
+from trireme_extensions.convert.progress import PlainProgress
 
 
 def wanted(engine: str, precision: str, tolerance: float, calibration: Path | None = None) -> Wanted:
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     if options.trial_seconds <= 0 or options.trial_memory <= 0:
         raise CommandError("--trial-seconds and --trial-memory must be more than 0.")
     limits.set(Limits(options.trial_seconds, options.trial_memory * 2**20))
-    progress = Progress(sys.stderr)
+    progress = open_progress()
     # ONNX Runtime may run for ever, and Python hears no signal meanwhile: Ctrl-C ends the process at once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
@@ -90,3 +91,12 @@ def run(options: argparse.Namespace) -> int:
     with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):
         progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
     return 0
+
+
+def open_progress() -> PlainProgress:
+    """Return what shows the steps: with bars where the tools are installed."""
+    try:
+        shown: PlainProgress = part_of_tools("progress", "a bar").Progress(sys.stderr)
+    except CommandError:
+        return PlainProgress(sys.stderr)
+    return shown

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import cast
 
 from sm.commands import part_of_tools
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import manifest
 from sm.repository.cache import Cache, sha256
@@ -34,6 +33,7 @@ from trireme_extensions.convert.graph_runner import (
 from trireme_extensions.convert.model_config import GENERATED_MARK, WarmUp, configure
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_extensions.convert.progress import PlainProgress
 from trireme_extensions.convert.samples import InProcess, count_equal_answers
 from trireme_extensions.convert.targets import GRAPH, BuiltModel, descriptions, link
 from trireme_extensions.convert.triton_tensors import adapt
@@ -59,7 +59,7 @@ class Trial:
 class ModelBuilder:
     """Builds one :class:`BuildRequest`. ``models`` has recipes and configurations."""
 
-    def __init__(self, cache: Cache, models: Path, progress: Progress) -> None:
+    def __init__(self, cache: Cache, models: Path, progress: PlainProgress) -> None:
         self.cache = cache
         self.models = models
         self.progress = progress

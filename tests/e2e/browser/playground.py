@@ -17,10 +17,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
 from trireme_tools.prepare.packages import Fetcher, PackageFile
+from trireme_tools.progress import Progress
 
 ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
 #: axe-core, which checks a page against WCAG. Only the tests use it.

@@ -20,12 +20,12 @@ from moto.sagemakerruntime.models import sagemakerruntime_backends
 
 from sm import cli
 from sm.commands import client_loading
-from sm.commands.progress import Progress
 from sm.repository.problems import Problem
 from tests.support.aws import ENVIRONMENT, REGION
 from tests.support.aws_proxy import ACCOUNT, Proxy, running_proxy
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
+from trireme_tools.progress import Progress
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"

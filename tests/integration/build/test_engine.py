@@ -14,7 +14,6 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
@@ -29,6 +28,7 @@ from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Golden, Wanted
+from trireme_tools.progress import Progress
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
 from tests.integration.build.package_registry import FakeRegistry, running_package_registry
 from tests.support import certificates
 from trireme_tools.prepare.packages import Fetcher, PackageFile
+from trireme_tools.progress import Progress
 
 
 def test_a_package_of_npm_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
@@ -28,13 +27,14 @@ from tests.support.disks import MOUNT_SMALL_DISK
 from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
 from trireme_tools.prepare.packages import PackageFile
+from trireme_tools.progress import Progress
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
 from trireme_tools.prepare.demo import prepare
-from sm.commands.progress import Progress
+from trireme_tools.progress import Progress
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
 try:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.progress import Progress
 from trireme_tools.prepare import needs, servers
+from trireme_tools.progress import Progress
 
 
 @pytest.mark.parametrize("status", [0, 1])

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
@@ -19,6 +18,7 @@ from trireme_extensions.convert import plans
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.plans import LOG, TensorRTPlan
+from trireme_tools.progress import Progress
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
@@ -16,6 +15,7 @@ from tests.support.demo_box import demo
 from tests.support.task_models import new_model
 from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
+from trireme_tools.progress import Progress
 
 __all__ = ["demo"]
 

@@ -14,7 +14,6 @@ import openvino
 import pytest
 from openvino import opset13 as opset
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from tests.support.onnx_graphs import write_graph
@@ -34,6 +33,7 @@ from trireme_extensions.convert.onnx_cpu.engines import (
 )
 from trireme_extensions.convert.onnx_cpu.exactness import FLOAT32, INT32
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.progress import Progress
 
 OPENVINO = Candidate("openvino", "fp32")
 Feed = Mapping[str, Any]

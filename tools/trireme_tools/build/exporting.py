@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_extensions.convert.accuracy import Comparison
 from trireme_extensions.convert.build_request import TORCHVISION_PREFIX
 from trireme_extensions.convert.graph_runner import Feed
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.progress import Progress
 
 #: Records of the example that torch traces (a size of 1 would become a constant), and words of each.
 TRACED_RECORDS, TRACED_WORDS = 2, 12

@@ -15,7 +15,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.codebuild import source
@@ -26,6 +25,7 @@ from trireme_tools.deploy.file_upload import FileUploader
 from trireme_tools.deploy.upload import default_bucket, provide_default_bucket
 from trireme_tools.deploy.waiting import Waiter
 from trireme_tools.package.contents import ArchiveEntry
+from trireme_tools.progress import Progress
 
 #: The variable by which a build is found again: what it was made of.
 IDENTITY = "IDENTITY"

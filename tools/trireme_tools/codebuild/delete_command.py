@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sm.commands.progress import Progress
 from trireme_tools import aws
 from trireme_tools.codebuild.project import Names, Project
 from trireme_tools.deploy import deletion, deploy_arguments, deploy_commands, project_file
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.upload import default_bucket
+from trireme_tools.progress import Progress
 
 #: The image's repository if none is named, as in build_and_push.sh.
 REPOSITORY = "trireme"

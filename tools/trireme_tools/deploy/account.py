@@ -12,9 +12,9 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
+from trireme_tools.progress import Progress
 
 #: Error codes for something that does not exist, beside SageMaker's "Could not find".
 ABSENT = {

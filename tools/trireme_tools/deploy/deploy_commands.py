@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from sm.commands.progress import Progress
 from sm.commands.selftest import print_outcomes
 from sm.errors import CommandError
 from sm.settings import Settings
@@ -39,6 +38,7 @@ from trireme_tools.deploy.model_data import ModelData
 from trireme_tools.deploy.upload import Uploader
 from trireme_tools.deploy.verifying import Verifier
 from trireme_tools.deploy.waiting import EndpointFailed, Waiter
+from trireme_tools.progress import Progress
 
 #: The options of trireme.toml that describe no deployment.
 OF_ACCOUNT = ("archive", "bucket", "profile", "region")

@@ -7,9 +7,9 @@ import re
 import sys
 from dataclasses import dataclass
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import documents
+from trireme_tools.progress import Progress
 
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.

@@ -16,7 +16,6 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import machine
 from sm.repository.cache import Cache
@@ -27,6 +26,7 @@ from trireme_tools.environments import making
 from trireme_tools.environments.making import BasePython
 from trireme_tools.package import archive_writer
 from trireme_tools.package.contents import Contents
+from trireme_tools.progress import Progress
 
 #: The command with which the backend starts a stub, with the environment's Python instead of the stub.
 START_COMMAND = (

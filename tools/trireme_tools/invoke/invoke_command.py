@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from sm.commands.api_keys import read_api_key
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools import charts
@@ -23,6 +22,7 @@ from trireme_tools.invoke import load_test, messages, showing
 from trireme_tools.invoke.load_test import LoadTest
 from trireme_tools.invoke.messages import InvokeReply, InvokeRequest, to_error
 from trireme_tools.invoke.url import Url
+from trireme_tools.progress import Progress
 
 #: Seconds of the longest load: it is a look, no endurance test.
 MAX_LOAD_S = 600.0

@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools.package.contents import ArchiveEntry
+from trireme_tools.progress import Progress
 
 #: Bytes of a block. Each starts without a dictionary, which at this size costs less than 1 % of the saving.
 BLOCK_BYTES = 2**20

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sm.commands import client_loading, inspect_command
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
 from trireme_tools.package.contents import ExcludedFiles
+from trireme_tools.progress import Progress
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

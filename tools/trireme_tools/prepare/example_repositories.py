@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import machine
 from sm.repository.cache import Cache
@@ -31,6 +30,7 @@ from trireme_tools.environments.pack_env import MARK_FILE, Environments
 from trireme_tools.prepare.cpu_repository import STAMP, digests, is_stamped, run_on_cpu, write_stamp
 from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
+from trireme_tools.progress import Progress
 
 #: The repository of all examples, and the folder of the repositories with one example.
 ALL_FOLDER, SINGLE_FOLDER = "examples", "example"

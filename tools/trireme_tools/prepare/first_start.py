@@ -9,12 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare import demo, recipes, set_up
 from trireme_tools.prepare.install_packages import InstallError
+from trireme_tools.progress import Progress
 
 
 def main(arguments: Sequence[str]) -> int:

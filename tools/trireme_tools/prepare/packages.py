@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache, sha256
 from trireme_tools.prepare import child_command, pip_settings
+from trireme_tools.progress import Progress
 
 #: Licences that also apply to derived works: the user is told before the package is fetched.
 STRONG_LICENCES = ("GPL", "AGPL")

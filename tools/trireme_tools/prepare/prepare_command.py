@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare import servers
+from trireme_tools.progress import Progress
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
 from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.settings import Settings
 from trireme_tools.prepare import needs
 from trireme_tools.prepare.packages import Fetcher, PackageFile
+from trireme_tools.progress import Progress
 
 MAX_ATTEMPTS = 3
 #: The first Python for which the wheel has no stub.

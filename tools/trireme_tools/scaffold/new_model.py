@@ -14,7 +14,6 @@ from string import Template
 from typing import Any
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
 from sm.models.fetch.addresses import checkpoint_files
 from sm.plugins.checks import check
@@ -35,6 +34,7 @@ from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer
 from trireme_extensions.tasks.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from trireme_extensions.tasks.sound import EXAMPLE_SOUND
 from trireme_extensions.tasks.task_file import TASK_FILE, task_class
+from trireme_tools.progress import Progress
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.arguments import matching, whole_number
@@ -17,6 +16,7 @@ from trireme_tools.deploy import autoscaling, deploy_arguments, gpu_hosts, image
 from trireme_tools.deploy.deployment_plan import DeploymentPlan, Shadow
 from trireme_tools.deploy.images import Image
 from trireme_tools.deploy.model_data import ModelData
+from trireme_tools.progress import Progress
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
 from trireme_tools.templates.policies import EndpointNeeds, S3Objects
 from trireme_tools.templates.stack import Stack

@@ -14,7 +14,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.hardware import Hardware, cores
 from sm.repository.machine import Machine
@@ -25,6 +24,7 @@ from trireme_tools.arguments import number
 from trireme_tools.charts import bar
 from trireme_tools.cost import cost_command, prices
 from trireme_tools.cost.prices import RequestCost, request_cost
+from trireme_tools.progress import Progress
 from trireme_tools.tune import sweep, tune_report, tuning_box
 from trireme_tools.tune.sweep import Point, Space
 from trireme_tools.tune.tuning_box import MeasurementInterrupted, TunedModel, TuningBox, edit, setting_of

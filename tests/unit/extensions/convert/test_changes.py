@@ -15,7 +15,6 @@ from onnx import helper
 from sm import hardware
 from sm.client.detection import detect_objects, read_objects
 from sm.client.preprocessing import Preprocessing
-from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
@@ -28,6 +27,7 @@ from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.progress import Progress
 
 CLASSES = 4
 DESCRIPTION = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 1 / 255, "mean": [0.4, 0.5, 0.6]}

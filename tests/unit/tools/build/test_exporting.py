@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.progress import Progress
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_tools.build import exporting
+from trireme_tools.progress import Progress
 
 
 @pytest.mark.filterwarnings("default")

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sm.commands.progress import Progress
 from tests.support.boxes import wait_until
+from trireme_tools.progress import Progress
 
 
 def test_a_step_on_a_terminal_has_a_bar_and_leaves_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from sm.polling import Poll
+from trireme_extensions.convert.progress import PlainProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -19,14 +20,14 @@ LIVE_INTERVAL_S, PLAIN_INTERVAL_S = 0.2, 5.0
 BAR_COLUMNS = 24
 
 
-class Progress:
+class Progress(PlainProgress):
     """Writes to ``stream`` what is being done, how far it is, and how long it took.
 
     Steps may run at once, in threads.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.live = stream.isatty()
         #: The bars that are shown, and how many steps have one.
         self._bars: RichProgress | None = None
@@ -38,8 +39,7 @@ class Progress:
             if self._bars:
                 self._bars.console.print(line, markup=False, soft_wrap=True)
             else:
-                self.stream.write(f"{line}\n")  # in one piece, as other threads write too
-                self.stream.flush()
+                super().say(line)
 
     @contextmanager
     def step(
