@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -130,84 +131,55 @@ class Ticket(NamedTuple):
     alone: str | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Invocation:
-    """The scope of one call of a model: whatever lasts as long as it does.
+    """The scope of one call of a model: whatever lasts as long as it does."""
 
-    Args:
-        at: The deadline, in seconds of the monotonic clock.
-        is_disconnected: Returns True if the caller closed the connection.
-        request_id: The invocation's id, which Triton gets too.
-        slot_model: The model whose slots and decode budget it uses.
-        listener: Hears its parts begin and end; None if nobody listens.
-    """
-
-    __slots__ = (
-        "arrival",
-        "at",
-        "began",
-        "crashes",
-        "failed_status",
-        "form",
-        "is_batch",
-        "is_disconnected",
-        "latest",
-        "leases",
-        "listener",
-        "note",
-        "repeatable",
-        "repeats",
-        "request_id",
-        "session",
-        "shared_tokens",
-        "slot_model",
-        "stages",
-        "suspicion",
-        "tickets",
-        "waiting_time",
-    )
-
-    def __init__(
-        self,
-        at: float,
-        is_disconnected: Callable[[], bool] = lambda: False,
-        request_id: str = "",
-        slot_model: str = "",
-        listener: Listener | None = None,
-    ) -> None:
-        self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
-        #: The latest deadline that :meth:`extend` may set.
-        self.latest = math.inf
-        self.began = time.monotonic()
-        self.request_id, self.slot_model = request_id, slot_model
-        #: The calls to Triton whose answers the invocation used, unless they said whose they are.
-        self.tickets: set[Ticket] = set()
-        #: Seconds of each stage so far, of all records together.
-        self.stages: dict[str, float] = {}
-        #: False if no call may be sent twice, and how often calls were sent again.
-        self.repeatable, self.repeats = True, 0
-        #: A text of nginx's that tells this request from others of its id; empty without nginx.
-        self.arrival = ""
-        #: The note that it runs, if it may run only once.
-        self.note: Path | None = None
-        #: How long its calls have waited; None if none did.
-        self.waiting_time: WaitingTime | None = None
-        #: True if its calls have several records together, so that a process that dies accuses them all.
-        self.is_batch = False
-        #: Set when a process died under a batch. The calls of one of its records are then sent alone.
-        self.suspicion: Suspicion | None = None
-        #: The records that crashed their model, each with its client and its error: none is run again.
-        self.crashes: list[tuple[Any, Any, Exception]] = []
-        #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
-        self.failed_status = 0
-        #: The models that the invocation uses until it ends, by name. None before it has begun.
-        self.leases: dict[str, ModelLease] | None = None
-        #: Tokens of texts that several others of it are read with, counted with each of them.
-        self.shared_tokens = 0
-        #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
-        self.session: Any = None
-        #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own, and
-        #: what its errors repeat of the request.
-        self.form: tuple[Any, Any] | None = None
+    #: The deadline, in seconds of the monotonic clock.
+    at: float
+    #: Returns True if the caller closed the connection.
+    is_disconnected: Callable[[], bool] = lambda: False
+    #: Its id, which Triton gets too.
+    request_id: str = ""
+    #: The model whose slots and decode budget it uses.
+    slot_model: str = ""
+    #: Hears its parts begin and end; None if nobody listens.
+    listener: Listener | None = None
+    _: KW_ONLY
+    #: The latest deadline that :meth:`extend` may set.
+    latest: float = math.inf
+    began: float = field(default_factory=time.monotonic)
+    #: The calls to Triton whose answers the invocation used, unless they said whose they are.
+    tickets: set[Ticket] = field(default_factory=set)
+    #: Seconds of each stage so far, of all records together.
+    stages: dict[str, float] = field(default_factory=dict)
+    #: False if no call may be sent twice.
+    repeatable: bool = True
+    #: How often calls were sent again.
+    repeats: int = 0
+    #: A text of nginx's that tells this request from others of its id; empty without nginx.
+    arrival: str = ""
+    #: The note that it runs, if it may run only once.
+    note: Path | None = None
+    #: How long its calls have waited; None if none did.
+    waiting_time: WaitingTime | None = None
+    #: True if its calls have several records together, so that a process that dies accuses them all.
+    is_batch: bool = False
+    #: Set when a process died under a batch. The calls of one of its records are then sent alone.
+    suspicion: Suspicion | None = None
+    #: The records that crashed their model, each with its client and its error: none is run again.
+    crashes: list[tuple[Any, Any, Exception]] = field(default_factory=list)
+    #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
+    failed_status: int = 0
+    #: The models that the invocation uses until it ends, by name. None before it has begun.
+    leases: dict[str, ModelLease] | None = None
+    #: Tokens of texts that several others of it are read with, counted with each of them.
+    shared_tokens: int = 0
+    #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
+    session: Any = None
+    #: The form of its request (:class:`~sm.router.forms.form.Form`), if that has a path of its own, and what
+    #: its errors repeat of the request.
+    form: tuple[Any, Any] | None = None
 
     def waiting_for(self, model: str) -> AbstractContextManager[object]:  # noqa: ARG002
         """Wait for a model in the block. Where requests share threads, its share bounds such waits."""

@@ -108,19 +108,18 @@ class Router(Flask):
                 waited = max(0.0, time.time() - float(arrival))
             except (KeyError, ValueError):
                 waited = 0.0
-        invocation = RunningInvocation(
+        return RunningInvocation(
             time.monotonic() + self.timeout - waited,
             partial(is_disconnected, environ.get("gunicorn.socket")),
             environ.get(REQUEST_ID_KEY) or request_id(environ),
-            environ.get(LISTENER_KEY),
-            self.sample,
-            waited,
-            environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
-            environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
-            TIMING_HEADER in environ,
+            listener=environ.get(LISTENER_KEY),
+            arrival=arrival,
+            sample=self.sample,
+            waited=waited,
+            api_key_name=environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
+            address=environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
+            wants_timing=TIMING_HEADER in environ,
         )
-        invocation.arrival = arrival
-        return invocation
 
     def create_url_adapter(self, request: FlaskRequest | None) -> MapAdapter | None:
         # Only werkzeug's own adapter tells a WebSocket's routes from the others.

@@ -7,13 +7,14 @@ import random
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from sm import metrics
 from sm.errors import CallerGone, DeadlinePassed, TriremeError, as_trireme_error
 from sm.http.messages import Answer, caller_network
-from sm.invocation import Invocation, Listener
+from sm.invocation import Invocation
 from sm.models.canary import says_failed
 from sm.router.admission import Admission
 from sm.router.back_pressure import Stream
@@ -62,8 +63,8 @@ def reason_of(error: TriremeError) -> str:
     return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
 
 
-#: The slot of an invocation that needs none.
-NO_SLOT = Admission(None)
+#: The slot of an invocation that needs none, and the sample of all lines.
+NO_SLOT, ALL_LINES = Admission(None), LogSample()
 #: Seconds after its deadline at which an invocation that still runs is logged: before nginx, which does not
 #: know its model, answers for it (:data:`sm.server.supervisor.nginx.TIMEOUT_MARGIN_S`).
 OVERDUE_S = 4.0
@@ -90,66 +91,38 @@ def record_overdue() -> None:
             invocation.record(describe_error(OVERDUE))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RunningInvocation(Invocation):
     """An invocation that came over HTTP: it counts and logs itself. Its line in the log has no payload.
 
     Entering it begins the count; leaving it counts, logs and gives back the slot. A streamed answer enters it
     a second time, so that the invocation ends with the stream.
-
-    Args:
-        at: The deadline, in seconds of the monotonic clock.
-        is_disconnected: Returns True if the caller closed the connection.
-        request_id: The invocation's id, which Triton gets too.
-        listener: Hears its parts begin and end; None if nobody listens.
-        sample: Decides whether it is logged.
-        waited: Seconds that it waited for a worker.
-        api_key_name: The name of the caller's API key.
-        address: The caller's address; empty if it is not needed.
-        wants_timing: True if the answer says where the time went.
     """
 
-    __slots__ = (
-        "_entered",
-        "_started",
-        "address",
-        "api_key_name",
-        "bytes_in",
-        "bytes_out",
-        "model",
-        "parts",
-        "records",
-        "sample",
-        "slot",
-        "version",
-        "waited",
-        "wants_timing",
-    )
-
-    def __init__(
-        self,
-        at: float,
-        is_disconnected: Callable[[], bool],
-        request_id: str,
-        listener: Listener | None,
-        sample: LogSample,
-        waited: float = 0.0,
-        api_key_name: str = "",
-        address: str = "",
-        wants_timing: bool = False,
-    ) -> None:
-        super().__init__(at, is_disconnected, request_id, "", listener)
-        self.sample, self.waited, self.wants_timing = sample, waited, wants_timing
-        self.api_key_name, self.address = api_key_name, address
-        self.slot = NO_SLOT
-        #: The name of its model in the log and the metrics, and the version that the caller named.
-        self.model, self.version = "-", ""
-        #: Bytes of the request's body and of the answer's.
-        self.bytes_in = self.bytes_out = 0
-        #: Records or lines of the request; None if it is not a list.
-        self.records: int | None = None
-        #: Parts sent of a streamed answer.
-        self.parts: int | None = None
-        self._entered, self._started = 0, 0.0
+    _: KW_ONLY
+    #: Decides whether it is logged.
+    sample: LogSample = ALL_LINES
+    #: Seconds that it waited for a worker.
+    waited: float = 0.0
+    #: The name of the caller's API key.
+    api_key_name: str = ""
+    #: The caller's address; empty if it is not needed.
+    address: str = ""
+    #: True if the answer says where the time went.
+    wants_timing: bool = False
+    slot: Admission = NO_SLOT
+    #: The name of its model in the log and the metrics, and the version that the caller named.
+    model: str = "-"
+    version: str = ""
+    #: Bytes of the request's body and of the answer's.
+    bytes_in: int = 0
+    bytes_out: int = 0
+    #: Records or lines of the request; None if it is not a list.
+    records: int | None = None
+    #: Parts sent of a streamed answer.
+    parts: int | None = None
+    _entered: int = 0
+    _started: float = 0.0
 
     @property
     def caller(self) -> str:
@@ -158,7 +131,7 @@ class RunningInvocation(Invocation):
 
     def waiting_for(self, model: str) -> AbstractContextManager[object]:
         # Once it is admitted it has its slot, and its lines share that.
-        return super().waiting_for(model) if self.slot_model else self.slot.waiting(model, self)
+        return nullcontext() if self.slot_model else self.slot.waiting(model, self)
 
     def __enter__(self) -> RunningInvocation:
         if not self._entered:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sm.errors import Overloaded
 from sm.invocation import running
 from sm.router.admission import Admission, FairGate
-from sm.router.running_invocation import LogSample, RunningInvocation
+from sm.router.running_invocation import RunningInvocation
 from tests.support.boxes import wait_until
 
 #: Runs a function within a request of its own.
@@ -27,7 +27,7 @@ def waiting_requests(wait: Callable[[], object], go_on: Callable[[], object]) ->
     gate = FairGate(share=2, room=2)
 
     def run(function: Callable[[], object]) -> object:
-        request = RunningInvocation(time.monotonic() + 60, lambda: False, "id", None, LogSample())
+        request = RunningInvocation(time.monotonic() + 60, request_id="id")
         with running(request), request:
             request.slot = Admission(gate)
             return function()

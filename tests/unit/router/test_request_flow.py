@@ -32,7 +32,7 @@ from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap
 from sm.router.request_flow import RequestFlow
 from sm.router.request_types import SESSION_HEADER, Message, TritonRequest
-from sm.router.running_invocation import LogSample, RunningInvocation
+from sm.router.running_invocation import RunningInvocation
 from sm.router.triton_requests import TritonForwarder
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
@@ -96,7 +96,7 @@ class Steps:
     ) -> tuple[list[object], Mapping[str, str]]:
         """Return the result or code of each line of the answer, and its headers; it leaves :attr:`invocation`."""
         at = time.monotonic() + seconds
-        self.invocation = RunningInvocation(at, lambda: False, "id", None, LogSample())
+        self.invocation = RunningInvocation(at, request_id="id")
         self.invocation.arrival = "1"
         message = Message(body, headers or {}, {}, "id")
         answer = self.flow.answer(self.invocation, lambda: message)
@@ -229,7 +229,7 @@ def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> No
     message = Message(b'{"requestType":"NEW_SESSION"}', {SESSION_HEADER: "NEW_SESSION"}, {}, "id")
 
     def open_from(address: str) -> None:
-        request = RunningInvocation(math.inf, lambda: False, "id", None, LogSample(), address=address)
+        request = RunningInvocation(math.inf, request_id="id", address=address)
         flow.answer(request, lambda: message)
 
     for _ in range(9):

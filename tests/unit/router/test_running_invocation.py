@@ -63,7 +63,7 @@ def test_two_invocations_at_once_are_company_and_for_a_moment_after(monkeypatch:
     """A caller who sends one request after the other finds the way free each time."""
 
     def invocation() -> RunningInvocation:
-        return RunningInvocation(math.inf, lambda: False, "id", None, LogSample())
+        return RunningInvocation(math.inf, request_id="id")
 
     monkeypatch.setattr(running_invocation, "_last_company", -math.inf)
     with invocation():
