@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 
+from chalicelib.remote_channel import RemoteChannel
 from chalicelib.remote_servers import RemoteServers
 from sm.errors import NotReady, TriremeError
 from sm.invocation import Invocation, current, running
@@ -42,7 +43,7 @@ class Tritons:
         self._peers, self._timeout = peers, timeout
         # The box's own transport; without shared memory, tensors travel as bytes.
         box = Box("gateway", Path(), Path(), 0, 0, 0, front="", shared_bytes=0)
-        self.transport = Transport(Settings(), box, channel=Channel(peers.connect(), timeout))
+        self.transport = Transport(Settings(), box, channel=RemoteChannel(peers.connect(), timeout))
 
     def server_states(self, live: bool = False) -> list[ServerState]:
         """Ask all servers at once whether their models are ready or, with ``live``, whether they are live."""
@@ -134,7 +135,7 @@ class Tritons:
 @contextmanager
 def _channel(peer: RemoteServers, seconds: float) -> Iterator[Channel]:
     """Open a channel to one server for one query; only the channel to all servers is kept."""
-    channel = Channel(peer.connect(), seconds)
+    channel = RemoteChannel(peer.connect(), seconds)
     try:
         yield channel
     finally:

@@ -1,8 +1,7 @@
 """gRPC calls to Triton that end with the invocation's deadline, or when its caller disconnects.
 
-Calls with one answer go to the local Triton over :mod:`sm.triton.wire`. gRPC's own client makes the others:
-streams, which need several answers of one call, and all calls to Tritons elsewhere, for TLS and for channels
-to several servers.
+Calls with one answer go over :mod:`sm.triton.wire`. gRPC's own client makes streams, which need several
+answers of one call; and in the gateway all calls, as its Tritons are elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import grpc
@@ -48,26 +46,20 @@ class Channel:
     """The calls to Triton of all threads of a process. Create it after a fork, which gRPC does not survive.
 
     Args:
-        triton: Its port on loopback, or gRPC's channel to servers elsewhere.
+        port: Triton's on loopback.
         timeout: Seconds for a call without a deadline.
         keys: gRPC metadata for Triton's restricted APIs.
     """
 
-    def __init__(
-        self,
-        triton: int | grpc.Channel,
-        timeout: float,
-        keys: Mapping[str, str] = NO_KEYS,
-    ) -> None:
-        self._port = triton if isinstance(triton, int) else 0
-        self._timeout, self._keys = timeout, tuple(keys.items())
+    def __init__(self, port: int, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
+        self._port, self._timeout, self._keys = port, timeout, tuple(keys.items())
         #: gRPC's channel with its methods; None at rest.
         self._channel: Any = None
         self._stub: Any = None
         #: The calls that use them.
         self._uses, self._lock = 0, threading.Lock()
         self._is_closed = False
-        self._pool, authority = ConnectionPool(self._port), f"{LOOPBACK}:{self._port}"
+        self._pool, authority = ConnectionPool(port), f"{LOOPBACK}:{port}"
         #: The headers of each method's calls, and what decodes its answer.
         self._methods = {
             method.name: (
@@ -76,10 +68,6 @@ class Channel:
             )
             for method in SERVICE.methods
         }
-        #: Makes a call with one answer.
-        self._call = self._call_on_wire if self._port else self._call_with_grpcio
-        if not isinstance(triton, int):
-            self._open(triton)
 
     def connect(self, seconds: float) -> None:
         """Wait up to ``seconds`` for Triton. Before that, calls fail at once."""
@@ -112,7 +100,7 @@ class Channel:
     def rest(self) -> None:
         """Close gRPC's channel until the next stream, if none runs: its threads wake up all the time."""
         with self._lock:
-            if self._port and self._channel is not None and not self._uses:
+            if self._channel is not None and not self._uses:
                 self._channel.close()
                 self._channel = self._stub = None
 
@@ -165,7 +153,7 @@ class Channel:
             try:
                 yield from read_ahead(_answers(call), size_of, call.cancel, invocation, interrupt)
             except (CallerGone, DeadlinePassed) as error:
-                raise _unfinished(error) from None
+                raise unfinished(error) from None
             except grpc.RpcError as error:
                 raise translate_client_status(error.code(), error.details() or "") from None
             finally:
@@ -234,7 +222,7 @@ class Channel:
         except Failed as failure:
             raise failure.error from None
 
-    def _call_on_wire(
+    def _call(
         self,
         method: str,
         request: Any,
@@ -242,6 +230,7 @@ class Channel:
         interrupt: Callable[[], None] | None,
         headers: Mapping[str, str],
     ) -> Any:
+        """Make a call with one answer."""
         head, decode = self._methods[method]
         if headers:
             head += encode_literals(headers)
@@ -255,7 +244,7 @@ class Channel:
             # Triton drops the requests of a connection that closes.
             connection.close()
             if isinstance(error, CallerGone | DeadlinePassed):
-                raise _unfinished(error) from None
+                raise unfinished(error) from None
             if isinstance(error, Unreadable):
                 raise Failed(ModelFailed, f"Triton's answer cannot be read: {error}", finished=True) from None
             if isinstance(error, Failed) and issubclass(error.kind, NotReady) and not invocation.remaining():
@@ -263,42 +252,6 @@ class Channel:
             raise
         self._pool.release(connection)
         return decode(answer)
-
-    def _call_with_grpcio(
-        self,
-        method: str,
-        request: Any,
-        invocation: Invocation,
-        interrupt: Callable[[], None] | None,
-        headers: Mapping[str, str],
-    ) -> Any:
-        metadata = (*self._keys, *headers.items())
-        with self._stubs() as stub:
-            # gRPC sends the deadline to Triton, which then drops a request that is still queued.
-            try:
-                seconds = invocation.remaining()
-                future = getattr(stub, method).future(request, timeout=seconds, metadata=metadata)
-            except ValueError:
-                raise Failed(Unavailable, ENDING, finished=True) from None
-            try:
-                return wait(partial(_result, future), invocation, interrupt)
-            except (CallerGone, DeadlinePassed) as error:
-                raise _unfinished(error) from None
-            except grpc.RpcError as error:
-                # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
-                # call's memory until the garbage collector runs.
-                error.with_traceback(None)
-                raise translate_client_status(error.code(), error.details() or "") from None
-            finally:
-                future.cancel()
-
-
-def _result(future: Any, seconds: float) -> Any:
-    """Return the answer of gRPC's client; None if there is none yet."""
-    try:
-        return future.result(timeout=seconds)
-    except grpc.FutureTimeoutError:
-        return None
 
 
 def _answers(call: Any) -> Generator[Any, None, None]:
@@ -319,7 +272,7 @@ def _answers(call: Any) -> Generator[Any, None, None]:
         raise error
 
 
-def _unfinished(error: CallerGone | DeadlinePassed) -> Failed:
+def unfinished(error: CallerGone | DeadlinePassed) -> Failed:
     """Return the failure of a call whose invocation ended before Triton answered."""
     if isinstance(error, DeadlinePassed):
         return translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")

@@ -15,12 +15,12 @@ from app import app
 from chalice.app import Request
 from chalicelib.front import Front
 from chalicelib.options import Options
+from chalicelib.remote_channel import RemoteChannel
 from chalicelib.remote_servers import RemoteServers, Tls
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import NotReady, StartError
 from sm.settings import HERE, format_value, help_texts
-from sm.triton.channel import Channel
 from sm.triton.triton_errors import Failed
 from tests.support.gateways import api_gateway_event, short_name
 
@@ -138,7 +138,7 @@ def test_a_read_only_call_is_retried_and_an_inference_is_not() -> None:
         server = grpc.server(executor, handlers=[Unavailable()])
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        channel = Channel(RemoteServers.parse([f"127.0.0.1:{port}"]).connect(), 10)
+        channel = RemoteChannel(RemoteServers.parse([f"127.0.0.1:{port}"]).connect(), 10)
         for method, request in (
             ("ModelMetadata", pb.ModelMetadataRequest(name="m")),
             ("ModelInfer", pb.ModelInferRequest(model_name="m")),

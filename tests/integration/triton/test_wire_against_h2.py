@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import pytest
-from grpc import Channel as GrpcChannel
+from chalicelib.remote_channel import RemoteChannel
 from grpc import StatusCode, insecure_channel
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
@@ -30,6 +30,7 @@ from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady
 from sm.invocation import Invocation, running
 from sm.triton import wire
 from sm.triton.channel import OPTIONS, Channel
+from sm.triton.server import NO_KEYS
 from sm.triton.triton_errors import Failed
 from sm.triton.wire import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES
 from tests.integration.triton.scripted_triton import (
@@ -203,9 +204,9 @@ def failure(channel: Channel, request: pb.ModelInferRequest = REQUEST) -> tuple[
     return failed.value.kind, failed.value.finished
 
 
-def grpcio(port: int) -> GrpcChannel:
-    """A channel as to a Triton elsewhere, whose calls grpcio makes."""
-    return insecure_channel(f"127.0.0.1:{port}", OPTIONS)
+def grpcio(port: int, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> Channel:
+    """The gateway's channel to a Triton elsewhere, whose calls grpcio makes."""
+    return RemoteChannel(insecure_channel(f"127.0.0.1:{port}", OPTIONS), timeout, keys)
 
 
 def outcomes_of_both(
@@ -216,10 +217,10 @@ def outcomes_of_both(
 ) -> list[list[object]]:
     """The outcomes of two calls on one channel, with our own client and with grpcio alone."""
     outcomes = []
-    for connect in (int, grpcio):
+    for connect in (Channel, grpcio):
         with (
             h2_server(script, hear=hear) as server,
-            closing(Channel(connect(server.port), timeout)) as channel,
+            closing(connect(server.port, timeout)) as channel,
         ):
             outcomes.append([response_or_failure(channel, request) for _ in range(2)])
     return outcomes
@@ -253,9 +254,9 @@ def test_an_answer_that_never_becomes_complete_ends_at_the_deadline() -> None:
 
 def test_our_client_sends_the_same_headers_and_body_as_grpcio() -> None:
     requests = []
-    for connect in (int, grpcio):
+    for connect in (Channel, grpcio):
         with h2_server(OK) as server:
-            channel = Channel(connect(server.port), TIMEOUT_S, {"triton-key": "k"})
+            channel = connect(server.port, TIMEOUT_S, {"triton-key": "k"})
             channel.infer(REQUEST)
             channel.close()
         (call,) = server.calls
