@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -130,8 +130,7 @@ class RequestClassifier:
         try:
             return self._read(message, invocation, session)
         except BadInput:
-            read = partial(self._read, invocation=invocation, session=session)
-            if (request := self._read_with_nan(message, read)) is None:
+            if (request := self._read_with_nan(message, invocation, session)) is None:
                 raise
             return request
 
@@ -167,26 +166,21 @@ class RequestClassifier:
         self, line: Message, lines: LinesRequest, invocation: Invocation | None = None
     ) -> ModelRequest:
         """Classify a line: like any other request, or a bare payload. It is never streamed."""
-        read = partial(
-            self._read, invocation=invocation, session=lines.session, limit=lines.limit, is_line=True
-        )
+        known = invocation, lines.session, lines.limit, True
         try:
-            request: ClassifiedRequest | None = read(line)
+            request: ClassifiedRequest | None = self._read(line, *known)
         except BadInput:
-            if (request := self._read_with_nan(line, read)) is None:
+            if (request := self._read_with_nan(line, *known)) is None:
                 raise
         assert isinstance(request, ModelRequest)  # a line has the content type of JSON
         return request
 
-    @staticmethod
-    def _read_with_nan(
-        message: Message, read: Callable[[Message], ClassifiedRequest]
-    ) -> DispatchRequest | None:
+    def _read_with_nan(self, message: Message, *known: Any) -> DispatchRequest | None:
         """Read a body that is JSON but for the word NaN, if its client takes that for a missing value."""
         body = strict_json(message.body, b"NaN") if b"NaN" in message.body else message.body
         if body is not message.body and is_json(message.kind):
             with contextlib.suppress(TriremeError):
-                request = read(message._replace(body=body))
+                request = self._read(message._replace(body=body), *known)
                 if isinstance(request, DispatchRequest) and request.client.payload.reads_nan:
                     return request
         return None
@@ -226,7 +220,6 @@ class RequestClassifier:
             models,
             address,
             name,
-            served,
             invocation,
             self.inference_type,
             choose_accept(headers.get("accept", ""), self.default_accept),
@@ -235,6 +228,8 @@ class RequestClassifier:
             is_line,
             dispatch,
         )
+        if not message.path:
+            reading.served, reading.client = served, None if served is None else served.client
         rows = self.forms.paths[message.path] if message.path else self.forms.rows
         form = next((row for row in rows if row.has(reading)), rows[-1])
         try:

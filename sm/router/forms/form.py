@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -55,54 +56,42 @@ class Form(ABC):
         return {}
 
 
+@dataclass(eq=False)
 class Reading:
-    """A message that is being read, and what is known of it. Its body is parsed once, if a form asks for it.
+    """A message that is being read, and what is known of it. Its body is parsed once, if a form asks."""
 
-    Args:
-        message: The message.
-        models: That are served.
-        address: The model that its headers, query or path name.
-        model: The same, else the default one; empty if there is neither.
-        served: What is served under this name; looked up when it is needed for a form of its own path.
-        invocation: Uses the models.
-        inference_type: What the box takes JSON as: ``infer``, ``generate`` or ``generate_stream``.
-        accept: The type of the answer that its caller likes best.
-        session: Of the request.
-        max_records: That it may have; None for no limit.
-        is_line: True for a line of JSON lines, which may be a payload alone.
-        dispatch: Returns the request for a client that members of a dispatch request mean.
-    """
+    message: Message
+    #: That are served.
+    models: Models
+    #: The model that its headers, query or path name.
+    address: Address
+    #: The same, else the default one; empty if there is neither.
+    model: str
+    #: Uses the models.
+    invocation: Invocation | None
+    #: What the box takes JSON as: ``infer``, ``generate`` or ``generate_stream``.
+    inference_type: str
+    #: The type of the answer that its caller likes best.
+    accept: str
+    session: Session | None
+    #: The records that it may have; None for no limit.
+    max_records: int | None
+    #: True for a line of JSON lines, which may be a payload alone.
+    is_line: bool
+    #: Returns the request for a client that members of a dispatch request mean.
+    dispatch: Callable[[Mapping[str, Any]], DispatchRequest]
+    #: A part of the request that its errors repeat, such as an id of its caller's: the form sets it when it
+    #: reads. None: nothing, also where the body was never read.
+    echo: Any = None
+    _parsed: bool = False
+    _value: Any = None
+    _error: orjson.JSONDecodeError | None = None
 
-    def __init__(
-        self,
-        message: Message,
-        models: Models,
-        address: Address,
-        model: str,
-        served: ResolvedModel | None,
-        invocation: Invocation | None,
-        inference_type: str,
-        accept: str,
-        session: Session | None,
-        max_records: int | None,
-        is_line: bool,
-        dispatch: Callable[[Mapping[str, Any]], DispatchRequest],
-    ) -> None:
-        self.message, self.models, self.address = message, models, address
-        self.model, self.invocation = model, invocation
-        self.inference_type, self.accept = inference_type, accept
-        self.session, self.max_records, self.is_line, self.dispatch = session, max_records, is_line, dispatch
-        if not message.path:
-            self.served, self.client = served, None if served is None else served.client
-        self.body = message.body
-        #: A part of the request that its errors repeat, such as an id of its caller's: the form sets it when
-        #: it reads. None: nothing, also where the body was never read.
-        self.echo: Any = None
-        self.body_type = message.headers.get("content-type", JSON)
+    def __post_init__(self) -> None:
+        self.body = self.message.body
+        self.body_type = self.message.headers.get("content-type", JSON)
         #: The body's type by the name that the box knows.
         self.kind = kind_of(self.body_type)
-        self._parsed, self._value = False, None
-        self._error: orjson.JSONDecodeError | None = None
 
     @cached_property
     def served(self) -> ResolvedModel | None:
