@@ -15,10 +15,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from sm.commands import local_boxes
 from sm.errors import CommandError
 from sm.server import logs
 from sm.settings import Settings
+from trireme_tools import local_boxes
 from trireme_tools.arguments import whole_number
 from trireme_tools.deploy import project_file
 from trireme_tools.deploy.deploy_arguments import add_account_arguments, project_options
