@@ -1,23 +1,20 @@
-"""``sm inspect``: the contents of a model repository, its problems, and its graph for Mermaid."""
+"""``sm inspect``: the contents of a model repository, and its problems; the tools draw its graph."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from sm.errors import CommandError
-from sm.repository import ensembles, model_makers, models, problems
-from sm.repository.ensembles import Ensemble, faults
+from sm.commands import part_of_tools
+from sm.repository import model_makers, models, problems
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
 from sm.repository.problems import Problem
-from sm.run_state import write_atomically
 
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
 
@@ -107,88 +104,6 @@ def _sizes(folder: Path) -> Iterator[int]:
     return (path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-#: The style of each kind of node. ``nobody``: the writer of a tensor that no step writes.
-STYLES = {
-    "input": "fill:#e7f0fd,stroke:#4a7ebb,color:#111111",
-    "step": "fill:#ffffff,stroke:#444444,color:#111111",
-    "output": "fill:#e6f5e8,stroke:#4b9a5a,color:#111111",
-    "nobody": "fill:#ffffff,stroke:#c62828,color:#111111,stroke-dasharray:5 4",
-    "wrong": "fill:#fdeaea,stroke:#c62828,color:#c62828",
-}
-#: Characters with a meaning inside a quoted label of Mermaid: they are written by number.
-SPECIAL_CHARACTERS = re.compile(r"""["#$%&:;<>\\`{|}]""")
-
-
-def save(repository: Path, file: str) -> None:
-    """Write the flowchart of a repository's ensembles.
-
-    Args:
-        repository: the model repository.
-        file: where to; ``-`` is standard output.
-
-    Raises:
-        CommandError: there is no ensemble, or the file cannot be written.
-    """
-    repository_models = models.read(repository) if repository.is_dir() else ()
-    if not any(map(ensembles.is_ensemble, repository_models)):
-        raise CommandError(f"there is no ensemble in {repository} to draw.")
-    if file == "-":
-        sys.stdout.write(flowchart(repository_models))
-        return
-    if file.endswith(".svg"):
-        raise CommandError(
-            f"{file}: the graph is Mermaid text, not SVG. Name it {file.removesuffix('.svg')}.mmd, or paste "
-            "it into a ```mermaid block of a Markdown page."
-        )
-    try:
-        write_atomically(Path(file), flowchart(repository_models))
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror}.") from None
-
-
-def flowchart(repository_models: Sequence[Model]) -> str:
-    """Return a flowchart with a subgraph for each ensemble; its faults are in a red node."""
-    by_name = {model.name: model for model in repository_models}
-    lines = ["flowchart LR"]
-    for number, ensemble in enumerate(ensembles.read(repository_models)):
-        sentences = [f"{ensemble.name} {fault}." for fault in faults(ensemble, by_name)]
-        lines += _subgraph(f"e{number}", ensemble, list(dict.fromkeys(sentences)))
-    lines += [f"    classDef {name} {style}" for name, style in STYLES.items()]
-    return "\n".join([*lines, ""])
-
-
-def _subgraph(prefix: str, ensemble: Ensemble, sentences: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of one ensemble. The ids of its nodes begin with ``prefix``."""
-    max_batch = ensemble.model.config.max_batch_size if ensemble.model.config else 0
-    batches = f"batches of up to {max_batch}" if max_batch else "no batches"
-    yield f"    subgraph {prefix}[{_label(f'{ensemble.name} · ensemble · {batches}')}]"
-    yield "        direction LR"
-    for place, node in enumerate(ensemble.nodes):
-        label = _label(*filter(None, (node.title, node.detail)))
-        box = f"[{label}]" if node.kind == "step" else f"([{label}])"
-        yield f"        {prefix}n{place}{box}:::{node.kind}"
-    for source, out, target, into in ensemble.edges():
-        # The tensor, its type and shape, and the models' own names if they differ.
-        names = f"{out.port} → {into.port}" if {out.port, into.port} != {out.tensor} else ""
-        text = _label(*filter(None, (out.tensor, str(out.kind or into.kind or ""), names)))
-        yield f"        {prefix}n{source} -->|{text}| {prefix}n{target}"
-    if sentences:
-        yield f"        {prefix}faults[{_label(*sentences)}]:::wrong"
-    yield "    end"
-
-
-def _label(*lines: str) -> str:
-    """Return a quoted label with all special characters escaped."""
-    printable = (
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines
-    )
-    return (
-        '"'
-        + "<br>".join(SPECIAL_CHARACTERS.sub(lambda c: f"#{ord(c[0])};", line) for line in printable)
-        + '"'
-    )
-
-
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
     command.add_argument(
@@ -220,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(contents, indent=2) + "\n")
         return int(bool(contents["problems"]))
     if options.graph:
-        save(options.repository, options.graph)
+        part_of_tools("flowchart", "--graph").save(options.repository, options.graph)
     elif contents["models"]:
         sys.stdout.writelines(f"{line}\n" for line in table(contents["models"]))
     for sentence in contents["warnings"]:

@@ -49,8 +49,6 @@ class Node:
     kind: str
     #: The model of a step, else the name of the tensor.
     title: str
-    #: A second line for drawings.
-    detail: str = ""
     reads: tuple[End, ...] = ()
     writes: tuple[End, ...] = ()
     #: The model of a step; None if the repository lacks it.
@@ -80,22 +78,17 @@ class Ensemble:
         inputs, outputs = tensors(model)
         assert model.config is not None
         nodes = [
-            *(Node("input", name, "input", writes=(End(name, name, kind),)) for name, kind in inputs.items()),
+            *(Node("input", name, writes=(End(name, name, kind),)) for name, kind in inputs.items()),
             *(
                 _step_node(step, others.get(step.model_name))
                 for step in model.config.ensemble_scheduling.step
             ),
-            *(
-                Node("output", name, "output", reads=(End(name, name, kind),))
-                for name, kind in outputs.items()
-            ),
+            *(Node("output", name, reads=(End(name, name, kind),)) for name, kind in outputs.items()),
         ]
         written = {end.tensor for node in nodes for end in node.writes}
         read_tensors = dict.fromkeys(end.tensor for node in nodes for end in node.reads)
         missing_sources = [
-            Node("nobody", name, "given by nobody", writes=(End(name, name),))
-            for name in read_tensors
-            if name not in written
+            Node("nobody", name, writes=(End(name, name),)) for name in read_tensors if name not in written
         ]
         return cls(model, (*nodes, *missing_sources))
 
@@ -152,14 +145,8 @@ def tensors(model: Model | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def _step_node(step: Any, model: Model | None) -> Node:
     inputs, outputs = tensors(model)
-    if model is None:
-        detail = "not there"
-    else:
-        version = step.model_version if step.model_version > 0 else max(model.served, default=None)
-        number = f"version {version}" if version is not None else "no version"
-        detail = f"{number} · {model.backend or '?'}"
     reads, writes = _ends(step.input_map, inputs), _ends(step.output_map, outputs)
-    return Node("step", step.model_name, detail, reads, writes, model)
+    return Node("step", step.model_name, reads, writes, model)
 
 
 def _ends(mapped: Mapping[str, str], known: Mapping[str, Tensor]) -> tuple[End, ...]:

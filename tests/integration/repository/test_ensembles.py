@@ -10,12 +10,12 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sm.commands import inspect_command
 from sm.repository import models, problems
 from tests.support.boxes import wait_until
 from tests.support.sm_command import run_sm
 from tests.support.snapshots import check_snapshot
 from tests.support.tritons import TRITON_TIMEOUT_S, Model, prepare_triton
+from trireme_tools import flowchart as tool
 
 FLOATS = ("FP32", [4])
 BACK = 'return {"y": tensor(request, "mid") + 1}'
@@ -103,7 +103,7 @@ LINE = re.compile(
 
 def flowchart(repository: Path) -> str:
     """Write a flowchart, each line of which is one of Mermaid's, and each end of a link a node."""
-    text = inspect_command.flowchart(models.read(repository))
+    text = tool.flowchart(models.read(repository))
     first, *lines = text.removesuffix("\n").split("\n")
     assert first == "flowchart LR"
     for line in lines:
