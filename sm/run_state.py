@@ -103,6 +103,10 @@ class Box:
         except OSError:
             return []
 
+    def serving_clients(self) -> list[dict[str, Any]]:
+        """Return the clients that can serve, as the workers describe them."""
+        return [client for client in read_json(self.clients_file, []) if not client["load_error"]]
+
     @property
     def fronted(self) -> bool:
         """True if nginx is in front of both planes."""

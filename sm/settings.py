@@ -456,6 +456,11 @@ class Settings:
         return self.tls_certificate is not None
 
     @property
+    def origin(self) -> str:
+        """The address of the box for callers on its machine."""
+        return f"https://localhost:{self.tls_port}" if self.tls else f"http://localhost:{self.port}"
+
+    @property
     def caches_responses(self) -> bool:
         """True if Triton has a response cache."""
         return self.has_own_cache or self.response_cache_mb > 0

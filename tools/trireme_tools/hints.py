@@ -1,4 +1,4 @@
-"""Tell a person, when the box is ready, a command for each client."""
+"""Tell a person, when the box is ready, a command for each client: a row of the door ``sm.hints``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from typing import Any
 from sm.repository import models
 from sm.repository.models import CODE
 from sm.run_state import Box, read_json
-from sm.server.logs import Log
 from sm.settings import HERE, Settings
-
-
-def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
-    """Print what is served: commands for a person, one line for a log."""
-    if for_people:
-        log.output.write(ready_message(settings, box).encode())
-    else:
-        log.log("info", ready_summary(settings, box))
-
 
 #: Characters of a sample that is shown inside its command; a longer one is read from its file.
 MAX_INLINE_CHARACTERS = 300
@@ -34,12 +24,12 @@ PAYLOAD = "payload.json"
 def ready_message(settings: Settings, box: Box) -> str:
     """Return the lines for a terminal. The commands work from any folder of this machine."""
     if box.catalog:
-        return f"\nThe box is ready. A request loads the model it names; see {origin(settings)}/models.\n"
+        return f"\nThe box is ready. A request loads the model it names; see {settings.origin}/models.\n"
     if box.multi_model:
-        return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
-    clients, samples = _clients(box), read_json(box.samples_file, {})
-    lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
-    lines.append(f"What it does now: {origin(settings)}/dashboard")
+        return f"\nThe box is ready. Load a model with POST {settings.origin}/models.\n"
+    clients, samples = box.serving_clients(), read_json(box.samples_file, {})
+    lines = ["", f"The box is ready. The page to try it: {settings.origin}/"]
+    lines.append(f"What it does now: {settings.origin}/dashboard")
     for client in sorted(clients, key=lambda row: str(row["name"])):
         lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
         lines.append(sample_command(settings, client, samples.get(client["name"], {})))
@@ -48,22 +38,9 @@ def ready_message(settings: Settings, box: Box) -> str:
     if without_client:
         lines += [
             "",
-            f"# No client calls {', '.join(without_client)}: the page shows how, and {origin(settings)}/docs",
+            f"# No client calls {', '.join(without_client)}: the page shows how, and {settings.origin}/docs",
         ]
     return "\n".join([*lines, "", ""])
-
-
-def ready_summary(settings: Settings, box: Box) -> str:
-    """Return one line for a log: the clients and the page, without commands."""
-    names = sorted(str(client["name"]) for client in _clients(box))
-    return (
-        f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
-    )
-
-
-def _clients(box: Box) -> list[dict[str, Any]]:
-    """Return the clients that can serve."""
-    return [client for client in read_json(box.clients_file, []) if not client["load_error"]]
 
 
 def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
@@ -78,7 +55,7 @@ def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mappi
             query = shlex.quote(f"{address}?modelname={client['name']}")
             return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {media_type}' {query}"
     if PAYLOAD not in samples:
-        return f"# it has no sample; what it takes: {origin(settings)}/docs"
+        return f"# it has no sample; what it takes: {settings.origin}/docs"
     file, prefix = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
     payload = read_json(Path(file), None)
     inline = f"{prefix}{json.dumps(payload, ensure_ascii=False)}}}"
@@ -89,13 +66,9 @@ def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mappi
     return f"{body} | {curl} --data-binary @- {target}"
 
 
-def origin(settings: Settings) -> str:
-    """Return the address of the box with its scheme."""
-    return _base(settings) if settings.tls else f"http://{_base(settings)}"
-
-
 def _base(settings: Settings) -> str:
-    return f"https://localhost:{settings.tls_port}" if settings.tls else f"localhost:{settings.port}"
+    """Return the box's address as short as curl takes it."""
+    return settings.origin.removeprefix("http://")
 
 
 def _curl(settings: Settings) -> str:

@@ -23,8 +23,7 @@ class LocalBox:
 
     @property
     def url(self) -> str:
-        scheme = "https" if self.settings.tls_certificate else "http"
-        return f"{scheme}://localhost:{self.settings.port}"
+        return self.settings.origin
 
     def writes(self, log: Path) -> bool:
         """True if a file is the box's log."""

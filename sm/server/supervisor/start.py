@@ -15,12 +15,12 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
-from sm import NO_TELEMETRY, __version__
+from sm import NO_TELEMETRY, __version__, entry_points
 from sm.errors import StartError
 from sm.hardware import memory_limit
 from sm.model_processes.generations import SharedGeneration
@@ -36,7 +36,6 @@ from sm.server.startup import (
     prepare_access,
 )
 from sm.server.supervisor import ports
-from sm.server.supervisor.hints import announce
 from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.model_source import REPOSITORY, find_models
 from sm.server.supervisor.nginx import (
@@ -60,6 +59,8 @@ SERIES_FREE_BYTES = 20 * 2**20
 MAX_OPEN_FILES = 65536
 #: Seconds to write the last log lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
+#: A row of the door ``sm.hints``: what a person reads when the box is ready.
+Hint = Callable[[Settings, Box], str]
 #: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOAD_NOTICE = (
@@ -172,6 +173,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         log_start(settings, repository, box, log)
         if nginx:
             log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
+        hints = entry_points.load("sm.hints") if for_people else ()
         loop = Loop(
             settings,
             box,
@@ -184,11 +186,20 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             generation=generation,
             log=log,
             has_gpu=machine.has_gpu,
-            when_ready=lambda: announce(settings, box, log, for_people),
+            when_ready=lambda: announce(settings, box, log, hints),
         )
         code = loop.run()
         log.log("info", "stopped")
         return code
+
+
+def announce(settings: Settings, box: Box, log: Log, hints: Sequence[Hint]) -> None:
+    """Say that the box is ready: with the hints for a person, or in one line if there are none."""
+    if hints:
+        log.output.write("".join(hint(settings, box) for hint in hints).encode())
+        return
+    names = ", ".join(sorted(client["name"] for client in box.serving_clients())) or "none"
+    log.log("info", f"{settings.origin} serves the clients {names}; the page: {settings.origin}/")
 
 
 def start_processes(stack: contextlib.ExitStack) -> Processes:

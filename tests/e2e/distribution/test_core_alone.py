@@ -98,6 +98,12 @@ def test_a_command_of_the_extensions_is_named(core: Installed) -> None:
     assert (done.returncode, REMEDY in done.stderr) == (1, True)
 
 
+def test_an_option_of_the_tools_is_named(core: Installed, tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "echo")
+    done = core.sm("inspect", tmp_path, "--graph")
+    assert (done.returncode, "trireme-serving[tools]" in done.stderr) == (1, True)
+
+
 def test_a_route_of_the_extensions_is_named(sm: str, tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running_box(tmp_path, tmp_path / "model", clients=(), sm=sm) as box:

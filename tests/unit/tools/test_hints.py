@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sm.run_state import Box
-from sm.server.supervisor import hints
 from sm.settings import HERE, Settings
+from trireme_tools import hints
 
 
 @pytest.fixture
