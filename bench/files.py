@@ -24,10 +24,10 @@ from sm.errors import CommandError
 from sm.plugins.checks import check
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.samples import InProcess
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.recipes import Recipe
 
 

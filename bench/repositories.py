@@ -9,9 +9,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from bench.contestant import MODELS, PROCESSES, THREADS
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.targets import GRAPH, descriptions
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.cpu_repository import run_on_cpu
 
 INSTANT_MODEL = Path(__file__).with_name("instant_model.py")

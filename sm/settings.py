@@ -140,6 +140,14 @@ def folders(text: str) -> tuple[Path, ...]:
     return tuple(Path(part) for part in text.split(os.pathsep) if part)
 
 
+def own_folder(text: str) -> Path:
+    """Parse a folder, which may be below a home as ``~/name``."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("names the home of a user who is not there") from None
+
+
 def format_value(value: object) -> str:
     """Format a value as a user would type it."""
     if value is None:
@@ -404,7 +412,7 @@ class Settings:
     endpoint_name: str = setting("TRIREME_ENDPOINT_NAME", str, "")
     #: The folder for downloads, built models and plans, and choices of engines. A user without a home that
     #: can be written has it below the temporary folder.
-    cache: Path = setting("TRIREME_CACHE", Path, user_cache() / "trireme")
+    cache: Path = setting("TRIREME_CACHE", own_folder, (user_cache() / "trireme").absolute())
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:

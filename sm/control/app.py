@@ -28,7 +28,6 @@ from sm.models.staging import Staging, renew
 from sm.models.versions import Versions
 from sm.plugins.sources import ClientSource, discover
 from sm.polling import Poll
-from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import Box, write_atomically
 from sm.settings import Settings
@@ -124,7 +123,7 @@ def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     room = MemoryRoom(lambda: min(free_memory(), memory - models_bytes(box)), lambda: memory)
     sources = discover(settings.clients)
     loader = build_loader(settings, box, None, room, {source.name: source for source in sources})
-    catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
+    catalog = Catalog(box.catalog, settings.cache / "sources")
     models = OnDemand(loader, catalog, box.leases_folder, settings.default_model, listen)
     models.watch()
     if settings.default_model:
@@ -137,7 +136,7 @@ def build_versions(settings: Settings, box: Box) -> Versions | None:
     if settings.model_poll is None or not box.has_versions:
         return None
     loader = build_loader(settings, box, None)
-    cache = Cache(settings.cache).root / "sources"
+    cache = settings.cache / "sources"
     folder = Path(box.source)
     find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, cache)
     versions = Versions(
@@ -171,7 +170,7 @@ def build_loader(
         admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
         room=room,
         clients=clients,
-        keep=CacheHolds(Cache(settings.cache).root / "sources").keep,
+        keep=CacheHolds(settings.cache / "sources").keep,
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),

@@ -22,7 +22,6 @@ from pathlib import Path
 from sm import hardware
 from sm.errors import StartError
 from sm.repository import models
-from sm.repository.cache import Cache
 from sm.settings import PACKAGE, Settings
 
 BACKENDS_OPTION = "--backend-directory="
@@ -132,7 +131,7 @@ def find_server(settings: Settings) -> Path:
     # The installed wheel, and the one that `sm prepare` unpacked.
     wheel = importlib.util.find_spec("pytriton")
     installed = map(Path, (wheel and wheel.submodule_search_locations) or ())
-    packages = (*installed, Cache(settings.cache).triton / "pytriton")
+    packages = (*installed, settings.cache / "triton" / "pytriton")
     programs = (package / "tritonserver" / "bin" / "tritonserver" for package in packages)
     server = next(filter(Path.is_file, programs), None)
     if server is None:

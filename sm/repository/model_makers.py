@@ -62,7 +62,7 @@ def make(settings: Settings, source: RepositorySource) -> tuple[Path, str]:
     Raises:
         StartError: The source lacks something, or no maker knows its form.
     """
-    repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
+    repository = settings.cache / "hugging_face" / str(settings.port)
     shutil.rmtree(repository, ignore_errors=True)
     machine = Machine.find(settings)
     for maker in rows():

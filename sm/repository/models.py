@@ -284,6 +284,12 @@ def digest(repository: Path, name: str) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
+def sha256(path: Path) -> str:
+    """Return the digest of a file's content in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class UnknownName(ValueError):
     """The file has a field or value that this version of Triton's protobuf does not know."""
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress
 

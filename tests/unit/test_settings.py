@@ -86,6 +86,17 @@ def test_a_user_without_a_home_has_a_cache(tmp_path: Path, monkeypatch: pytest.M
     assert [call.args[0] for call in access.call_args_list] == [tmp_path]
 
 
+def test_the_cache_may_be_below_a_home_of_a_known_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert Settings.read({"TRIREME_CACHE": "~/models"}).cache == tmp_path / "models"
+    assert Settings.read({"TRIREME_CACHE": "here"}).cache == tmp_path / "here"
+    with pytest.raises(StartError, match="TRIREME_CACHE='~nobody-here/models'"):
+        Settings.read({"TRIREME_CACHE": "~nobody-here/models"})
+
+
 CACHE = {"TRIREME_RESPONSE_CACHE_MB": "8"}
 OWN_CACHE = {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--cache-config=local,size=9"}
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.cache import Cache
 
 #: The purposes of the parts; others are shown by their names alone.
 PARTS = {

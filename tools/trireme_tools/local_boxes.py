@@ -27,7 +27,7 @@ class LocalBox:
 
     def writes(self, log: Path) -> bool:
         """True if a file is the box's log."""
-        cached = self.settings.cache.expanduser().absolute() / "logs" / f"{self.settings.port}.jsonl"
+        cached = self.settings.cache / "logs" / f"{self.settings.port}.jsonl"
         return log.absolute() in (self.output, cached)
 
 

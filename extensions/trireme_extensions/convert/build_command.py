@@ -12,7 +12,6 @@ from typing import Any
 
 from sm.commands import part_of_tools
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert import build_arguments
 from trireme_extensions.convert.build_arguments import FASTEST
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
     stages = f"{out}/{STAGE_PREFIX.format(os.getpid())}"
     with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):
-        progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
+        progress.say(f"built {ModelBuilder(settings.cache, HERE / 'model', progress).build(request)}")
     return 0
 
 

@@ -25,7 +25,7 @@ def chosen_engine(version: Path, manifest: Manifest, config: Mapping[str, Any]) 
         return ""
     from trireme_extensions.convert.onnx_cpu.engines import KEPT, Chooser, Wanted  # imports NumPy
 
-    cache = Settings.read(os.environ).cache.expanduser() / KEPT
+    cache = Settings.read(os.environ).cache / KEPT
     choice = Chooser(version, Wanted.read(config, os.environ), cache).cached()
     return f"here {choice.candidate}" if choice else ""
 

@@ -14,9 +14,8 @@ from typing import cast
 from sm.commands import part_of_tools
 from sm.errors import CommandError
 from sm.repository import manifest
-from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Accuracy, Manifest, Quantized
-from sm.repository.models import write_config
+from sm.repository.models import sha256, write_config
 from sm.settings import HERE
 from trireme_extensions.convert import build_request, int8, samples, suppression, targets
 from trireme_extensions.convert.accuracy import REPORT, Comparison, fastest_first, write_report
@@ -59,7 +58,7 @@ class Trial:
 class ModelBuilder:
     """Builds one :class:`BuildRequest`. ``models`` has recipes and configurations."""
 
-    def __init__(self, cache: Cache, models: Path, progress: PlainProgress) -> None:
+    def __init__(self, cache: Path, models: Path, progress: PlainProgress) -> None:
         self.cache = cache
         self.models = models
         self.progress = progress

@@ -39,8 +39,7 @@ from sm.models.fetch.downloads import (
     Report,
     download,
 )
-from sm.repository.cache import sha256
-from sm.repository.models import is_own
+from sm.repository.models import is_own, sha256
 from sm.tracing.variables import are_traces_on
 
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one

@@ -15,7 +15,6 @@ from sm.models.archive_copy import copy_archive
 from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
 from sm.models.fetch.model_cache import ModelCache, held
 from sm.repository import gpu_driver, models, overlay, problems, response_cache
-from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import Box
 from sm.server.logs import Log
@@ -104,7 +103,7 @@ def find_models(
     source, fetch = os.environ.get(REPOSITORY, "").strip(), None
     is_whole = not is_prefix(source) if settings.models == ON_DEMAND else not settings.multi_model
     if is_source(source) and is_whole:
-        cache = Cache(settings.cache).root / "sources"
+        cache = settings.cache / "sources"
         fetch = fetch_models(source, cache, preparation, log)
         stack.enter_context(held(fetch.repository, cache))
         settings = replace(settings, repository=fetch.repository)

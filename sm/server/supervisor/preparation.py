@@ -113,7 +113,7 @@ class PlanBuilder:
     """Builds one plan after the other, each in a process of its own."""
 
     def __init__(self, settings: Settings, preparation: Preparation, log: Log) -> None:
-        self._root = settings.cache.expanduser().absolute() / "engines"
+        self._root = settings.cache / "engines"
         self._preparation, self._log = preparation, log
 
     def run(self, repository: Path) -> Path:

@@ -104,7 +104,7 @@ def _read(settings: Settings) -> Iterator[Path]:
     yield from settings.clients
     files = (settings.submit_directory, settings.api_keys_file, settings.tls_certificate, settings.tls_key)
     yield from filter(None, (*files, settings.triton_server))
-    yield settings.cache.expanduser()
+    yield settings.cache
 
 
 def _written(settings: Settings) -> Iterator[Path]:
@@ -112,7 +112,7 @@ def _written(settings: Settings) -> Iterator[Path]:
     captured = [Path(settings.capture)] if settings.capture.startswith("/") else []
     sessions = [settings.sessions_path] if settings.sessions_path else []
     shared = [SHARED_MEMORY] if SHARED_MEMORY.is_dir() else []
-    for folder in (temporary_folder(), *shared, settings.cache.expanduser(), *captured, *sessions):
+    for folder in (temporary_folder(), *shared, settings.cache, *captured, *sessions):
         yield next(place for place in (folder, *folder.absolute().parents) if _exists(place))
 
 

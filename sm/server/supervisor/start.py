@@ -26,7 +26,6 @@ from sm.hardware import memory_limit
 from sm.model_processes.generations import SharedGeneration
 from sm.models.fetch.addresses import is_source, shown
 from sm.repository import gpu_driver, models
-from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.logs import Formatter, Log, LogFile, open_log_file
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
             give_up_root(formatter)
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
-            repository = Cache(settings.cache).repositories / ("examples" if examples else "cpu")
+            repository = settings.cache / "repository" / ("examples" if examples else "cpu")
             settings = replace(settings, repository=repository)
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
@@ -120,7 +119,7 @@ def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | No
     """Open the log file in the cache of a box that a person starts; None for any other."""
     if local:
         with contextlib.suppress(OSError):
-            path = settings.cache.expanduser().absolute() / "logs" / f"{settings.port}.jsonl"
+            path = settings.cache / "logs" / f"{settings.port}.jsonl"
             return open_log_file(path, settings.level)
     return None
 

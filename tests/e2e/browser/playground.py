@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository.cache import Cache
 from tests.integration.build.package_registry import RECIPE, FakeRegistry, running_package_registry
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress
 

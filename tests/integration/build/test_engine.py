@@ -16,7 +16,6 @@ from tritonclient.grpc import model_config_pb2
 
 from sm.errors import CommandError
 from sm.repository import problems
-from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
@@ -43,7 +42,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def builder(tmp_path: Path, said: io.StringIO) -> ModelBuilder:
     (tmp_path / "model").mkdir(exist_ok=True)
-    return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(said))
+    return ModelBuilder(tmp_path / "cache", tmp_path / "model", Progress(said))
 
 
 @pytest.fixture

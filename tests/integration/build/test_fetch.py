@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache, sha256
+from sm.repository.models import sha256
 from tests.integration.build.package_registry import FakeRegistry, running_package_registry
 from tests.support import certificates
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress
 

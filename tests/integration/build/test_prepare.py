@@ -18,12 +18,13 @@ import onnxruntime
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
+from sm.repository.models import sha256
 from sm.settings import Settings
 from tests.integration.build.package_registry import RECIPE, FakeRegistry
 from tests.support.boxes import processes_with, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
 from trireme_tools.prepare.packages import PackageFile

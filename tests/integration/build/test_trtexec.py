@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import plus_one
@@ -25,7 +24,7 @@ from trireme_tools.progress import Progress
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "model").mkdir()
-    return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(io.StringIO()))
+    return ModelBuilder(tmp_path / "cache", tmp_path / "model", Progress(io.StringIO()))
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.box_fixture import Boxes
 from tests.support.demo_box import demo
 from tests.support.task_models import new_model
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
 from trireme_tools.progress import Progress

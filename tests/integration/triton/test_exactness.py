@@ -15,7 +15,6 @@ import pytest
 from openvino import opset13 as opset
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from tests.support.onnx_graphs import write_graph
 from trireme_extensions.convert import samples
 from trireme_extensions.convert.build_request import BuildRequest
@@ -430,7 +429,7 @@ def test_a_bf16_output_is_refused_and_bf16_inside_is_not(tmp_path: Path) -> None
         )
     request = BuildRequest("tiny", "cpu", tmp_path / "out", path)
     with pytest.raises(CommandError):
-        ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "none", Progress(io.StringIO())).build(request)
+        ModelBuilder(tmp_path / "cache", tmp_path / "none", Progress(io.StringIO())).build(request)
 
 
 #: A text model as RoBERTa is: positions are counted from the tokens, the mask hides padding, the mean is the answer.

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository import machine
-from sm.repository.cache import Cache
 from sm.repository.machine import Stub
 from sm.settings import Settings
 from trireme_tools.arguments import matching
+from trireme_tools.cache import Cache
 from trireme_tools.environments import making
 from trireme_tools.environments.making import BasePython
 from trireme_tools.package import archive_writer

@@ -18,15 +18,15 @@ from inspect import getfile
 from pathlib import Path
 
 from sm.repository import manifest
-from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
-from sm.repository.models import write_config
+from sm.repository.models import sha256, write_config
 from sm.settings import HERE
 from trireme_extensions.convert import changes as graph_changes
 from trireme_extensions.convert import masks, model_config, samples, suppression
 from trireme_extensions.convert.changes import DESCRIPTION, OPTIONS, GraphChanges
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
+from trireme_tools.cache import Cache
 
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"

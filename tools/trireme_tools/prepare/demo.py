@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.onnx_cpu.engines import GRAPH
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import packages, recipes
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.prepare.recipes import Recipe
@@ -67,8 +67,12 @@ def prepare(
         return DemoPreparation(cache, folder, progress).run(models)
 
 
-def build_recipe(cache: Cache, model: Path, progress: Progress) -> Path:
-    """Return the folder with what the recipe of the folder ``model`` makes, for ``sm build-model``."""
+def build_recipe(root: Path, model: Path, progress: Progress) -> Path:
+    """Return the folder in the cache ``root`` with what the recipe of the folder ``model`` makes.
+
+    ``sm build-model`` calls it.
+    """
+    cache = Cache(root)
     with cache.locked(progress.say):
         return DemoPreparation(cache, model.parent, progress).build(Recipe.load(model))
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import demo, recipes, set_up
 from trireme_tools.prepare.install_packages import InstallError
 from trireme_tools.progress import Progress

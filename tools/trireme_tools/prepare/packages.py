@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache, sha256
+from sm.repository.models import sha256
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import child_command, pip_settings
 from trireme_tools.progress import Progress
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from sm.errors import CommandError
-from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import servers
 from trireme_tools.progress import Progress
 

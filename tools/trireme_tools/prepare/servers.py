@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sm.errors import CommandError, StartError
 from sm.repository import machine
-from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare import needs
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress

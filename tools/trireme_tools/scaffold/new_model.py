@@ -19,7 +19,6 @@ from sm.models.fetch.addresses import checkpoint_files
 from sm.plugins.checks import check
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
-from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.settings import Settings
 from sm.triton.tensors import STRINGS
@@ -186,7 +185,7 @@ def run(options: argparse.Namespace) -> int:
         described, out = Path(staged) / "described", Path(staged) / "model"
         (described / options.name).mkdir(parents=True)
         source.write_files(described / options.name)
-        builder = ModelBuilder(Cache(settings.cache), described, progress)
+        builder = ModelBuilder(settings.cache, described, progress)
         for name, graph in graphs.items():
             builder.build(BuildRequest(model=name, target="cpu", out=out, source=graph))
         write_golden_answer(out / options.name, source.task)

@@ -17,7 +17,6 @@ from sm.client.detection import detect_objects, read_objects
 from sm.client.preprocessing import Preprocessing
 from sm.errors import CommandError
 from sm.repository import problems
-from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from tests.support.onnx_graphs import plus_one, write_graph
@@ -142,7 +141,7 @@ def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp
         'input [{ name: "images" data_type: TYPE_FP32 dims: [3, 6, 2] }]\n'
         'output [{ name: "rows" data_type: TYPE_FP32 dims: [4, 9] }]\n'
     )
-    builder = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    builder = ModelBuilder(tmp_path / "cache", models, Progress(io.StringIO()))
     # A detector that returns the pixels as its rows.
     text = "(float[b,3,6,2] images) => (float[b,4,9] rows) <int64[3] flat = {0, 4, 9}> { rows = Reshape(images, flat) }"
     source, changes = write_graph(tmp_path / "x.onnx", text).path, []

@@ -1,4 +1,4 @@
-"""The download and build cache: safe to interrupt, safe to share between processes.
+"""The set-up's part of the cache, downloads and builds: safe to interrupt, safe to share between processes.
 
 Everything is written in ``scratch`` and renamed to its place when it is complete. A lock admits one process
 at a time, and the kernel releases it when the process dies. So the files that a process finds in ``scratch``
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,10 +30,7 @@ class Cache:
     """The layout of the cache's root."""
 
     def __init__(self, root: Path) -> None:
-        try:
-            self.root = root.expanduser().absolute()
-        except RuntimeError:  # ~name of an unknown user
-            raise StartError(f"the cache {root} is not a folder: set TRIREME_CACHE to one.") from None
+        self.root = root
         #: Packages as downloaded from the registries.
         self.downloads = self.root / "downloads"
         #: Built models: ``models/<name>/<key>/``.
@@ -114,12 +110,3 @@ class Cache:
             if error.errno in (*DISK_FULL_ERRORS, *UNUSABLE_ERRORS):
                 raise self._explain(error) from error
             raise
-
-
-def sha256(path: Path) -> str:
-    """Return a file's digest in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
