@@ -18,8 +18,8 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.packages import Fetcher, PackageFile
 from trireme_tools.progress import Progress
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertForMaskedLM
 
-from sm.repository.cache import Cache
 from sm.settings import HERE
+from trireme_tools.cache import Cache
 from trireme_tools.prepare.cpu_repository import CpuRepository
 
 SHAPES = ((1, 3), (1, 17), (4, 9), (8, 64), (1, 512))
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--model", default="bert-base-uncased")
     options = parser.parse_args()
-    cache = Cache(options.cache)
+    cache = Cache(options.cache.expanduser().absolute())
     with cache.locked(print), cache.workshop() as workshop:
         model = load(options.model)
         export(model, workshop / "model.onnx")
