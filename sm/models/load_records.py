@@ -1,4 +1,4 @@
-"""The list of loaded archives: a file that the control plane writes and every worker reads.
+"""The list of loaded models: a file that the control plane writes and every worker reads.
 
 The file outlives workers, control plane and Triton. Each of them reads it when it is started again.
 """
@@ -70,6 +70,11 @@ class LoadRecord:
     #: Why newer files do not serve, by what they are: they were rolled back.
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def first(cls, name: str, url: str = "", version: str = "") -> LoadRecord:
+        """Return the record of a model that the box has had since its start, under its own name."""
+        return cls(name, url, f"first-{name}", name, {name: name}, version=version, state=State.SERVES)
+
     @property
     def model(self) -> str:
         """The name of the model of which this is a version."""
@@ -89,6 +94,11 @@ class Snapshot:
     """The records at one moment, by name."""
 
     records: Mapping[str, LoadRecord]
+
+    @classmethod
+    def of_models(cls, models: Iterable[str]) -> Snapshot:
+        """Return the records of the models that a box has had since its start."""
+        return cls({name: LoadRecord.first(name) for name in models})
 
     @cached_property
     def serving(self) -> Mapping[str, LoadRecord]:
@@ -116,6 +126,11 @@ class Snapshot:
     def ids(self) -> Mapping[str, LoadRecord]:
         """The loaded records by their ids."""
         return {record.id: record for record in self.loaded()}
+
+    @cached_property
+    def by_entry(self) -> Mapping[str, str]:
+        """The models by Triton's names of what their requests call."""
+        return {record.entry: record.model for record in self.loaded()}
 
     @cached_property
     def canaries(self) -> Mapping[str, LoadRecord]:

@@ -14,7 +14,6 @@ from sm.client.base import Client
 from sm.errors import CommandError
 from sm.invocation import Invocation, ModelLease, running
 from sm.models.load_records import LoadRecord, State
-from sm.models.record_clients import RecordLoader
 from sm.models.table import Models
 from sm.plugins.golden import differences
 from sm.run_state import Box, write_atomically
@@ -24,9 +23,9 @@ log = logging.getLogger(__name__)
 GOLDEN_TIMEOUT_S = 60.0
 
 
-def prepare(models: Models, loader: RecordLoader, record: LoadRecord) -> None:
+def prepare(models: Models, record: LoadRecord) -> None:
     """Make the clients of a new version, and compare their golden answers. Raises why it cannot serve."""
-    for row in loader.rows_of(record):
+    for row in models.rows_of(record):
         invocation = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)
         invocation.leases = {record.model: ModelLease(record, lambda: None)}
         try:
@@ -59,17 +58,17 @@ def _to_plain(value: object) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def prepare_staged(models: Models, loader: RecordLoader, box: Box) -> bool:
+def prepare_staged(models: Models, box: Box) -> bool:
     """Prepare new versions; tell the control plane of each why it cannot serve. True if there was one."""
     found = False
-    for record in list(models.refresh().records.values()):
+    for record in list(models.refresh().ids.values()):
         answer = box.prepared_folder / record.id / str(os.getpid())
         is_waiting = record.state is State.STAGED and answer.parent.is_dir()
         if not is_waiting or answer.exists():
             continue
         found = True
         try:
-            prepare(models, loader, record)
+            prepare(models, record)
             reason = ""
         except BaseException as error:  # also a client's sys.exit()
             reason = str(error) or type(error).__name__

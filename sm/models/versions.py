@@ -14,7 +14,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ class Versions:
         self._seen: dict[str, str] = {}
         box.prepared_folder.mkdir(exist_ok=True)
         if not box.models_file.exists():
-            loader.records.change(self._first_records(), ())
+            first = box.first_versions.items()
+            loader.records.change(LoadRecord.first(name, url, version) for name, (url, version) in first)
         for record in list(loader.records.read().records.values()):
             for version, reason in record.refused.items():
                 self._refused[record.name], self.failures[record.name] = version, reason
@@ -197,12 +198,6 @@ class Versions:
 
         poll = Poll("canary", SLOW_WATCH_S, look)
         poll.start()
-
-    def _first_records(self) -> Iterator[LoadRecord]:
-        for name, (url, version) in self._box.first_versions.items():
-            yield LoadRecord(
-                name, url, f"first-{name}", name, {name: name}, version=version, state=State.SERVES
-            )
 
     def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
         version, snapshot = models.digest(folder, name), self._loader.records.read()

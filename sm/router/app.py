@@ -13,7 +13,6 @@ from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
 from sm.http.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
-from sm.models.found_clients import RepositoryLoader
 from sm.models.table import Models
 from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
@@ -127,9 +126,9 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return sessions
 
 
-def describe(models: Models, loader: RepositoryLoader, box: Box) -> None:
+def describe(models: Models, box: Box) -> None:
     """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
-    clients, found = list(models.make_clients()), loader.found
+    clients, found = list(models.make_clients()), models.found
     rows = [
         _row(
             client.name,

@@ -20,15 +20,13 @@ from sm.http.control_paths import POLLED
 from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.demand import Demand
-from sm.models.found_clients import RepositoryLoader
-from sm.models.load_records import LoadRecords
+from sm.models.load_records import LoadRecords, Snapshot
 from sm.models.model_leases import ModelLeases
-from sm.models.record_clients import ArchiveLoader, CurrentModels, RecordLoader
 from sm.models.table import Models
 from sm.models.version_clients import prepare_staged
 from sm.plugins import code_imports
 from sm.plugins.client_reload import Reloader
-from sm.plugins.discovery import DiscoveredClients, find_clients
+from sm.plugins.discovery import find_clients
 from sm.plugins.sources import discover_in_models
 from sm.plugins.stuck_code import MakingLimit
 from sm.polling import WATCH_S, Poll
@@ -145,13 +143,13 @@ class DataPlane(Plane):
         calls = Calls.of(self.box, self.settings.wait_seconds)
         self._transport = transport = Transport(self.settings, self.box, calls=calls)
         try:
-            models, found = self.models(transport)
+            models = self.models(transport)
             self._capture = open_capture(self.settings, models, self.box.multi_model)
             router = app.create(self.settings, self.box, models, calls, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
-        if found is not None:
-            found.on_change = describe = partial(app.describe, models, found, self.box)
+        if not self.box.multi_model:
+            models.on_change = describe = partial(app.describe, models, self.box)
             describe()
         self.complete(router)
         return self.traced(router)
@@ -170,10 +168,10 @@ class DataPlane(Plane):
             handler.addFilter(TraceIds())
         return TracedRequests(application, tracer, self.box.fronted, POLLED)
 
-    def models(self, transport: Transport) -> tuple[Models, RepositoryLoader | None]:
-        """Return what is served, and what fills it: None if archives do."""
+    def models(self, transport: Transport) -> Models:
+        """Return what is served."""
         if self.box.multi_model:
-            return self.archives(transport), None
+            return self.archives(transport)
         code = CodeFolder.of(self.settings, self.box.repository)
         # gunicorn ends if a worker does not start, and workers that serve already would end with it.
         has_served = self.box.clients_file.exists()
@@ -187,37 +185,38 @@ class DataPlane(Plane):
         )
         transport.connect(CONNECT_TIMEOUT_S)
         if self.box.has_versions:
-            versions = RecordLoader(LoadRecords(self.box.models_file))
-            models = Models(versions, ModelLeases(self.box.leases_folder), transport.forget)
-            current = CurrentModels(transport, models)
-            versions.start(find(current), current)
-            Poll("new-versions", WATCH_S, partial(prepare_staged, models, versions, self.box)).start()
-            return models, versions
-        names = tuple(transport.ready_models())
-        if not self.box.reload:
-            clients = find(transport)
-            if not (names or clients.clients or clients.broken or has_served):
-                raise StartError(
-                    f"There is no model in {self.box.repository}, and no file in {code.folder} is a client."
-                )
-            found = RepositoryLoader(clients, names)
-            return Models(found), found
-        in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
-        folders = (*self.settings.clients, code.folder, *in_models)
-        found = RepositoryLoader(DiscoveredClients({}), names)
-        Reloader(partial(find, transport), folders, self.box.reloads_folder, found.put).watch()
-        return Models(found), found
+            records, leases = LoadRecords(self.box.models_file), ModelLeases(self.box.leases_folder)
+            models = Models(records.read, transport, leases, transport.forget)
+            models.put(find(models.triton))
+            Poll("new-versions", WATCH_S, partial(prepare_staged, models, self.box)).start()
+            return models
+        snapshot = Snapshot.of_models(transport.ready_models())
+        models = Models(lambda: snapshot, transport)
+        if self.box.reload:
+            in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
+            folders = (*self.settings.clients, code.folder, *in_models)
+            Reloader(partial(find, transport), folders, self.box.reloads_folder, models.put).watch()
+            return models
+        models.put(found := find(transport))
+        if not (snapshot.records or found.clients or found.broken or has_served):
+            raise StartError(
+                f"There is no model in {self.box.repository}, and no file in {code.folder} is a client."
+            )
+        return models
 
     def archives(self, transport: Transport) -> Models:
         """Return what is served in multi-model mode."""
         records, keys = LoadRecords(self.box.models_file), self.box.repository_keys
         demand = Demand(self.box.control_socket, records, keys) if self.box.catalog else None
+        leases = ModelLeases(self.box.leases_folder) if demand else None
         return Models(
-            ArchiveLoader(records, transport, demand, lists_models=not keys),
-            ModelLeases(self.box.leases_folder) if demand else None,
+            records.read,
+            transport,
+            leases,
             transport.forget,
             is_closed=True,
-            comes_again=demand is not None,
+            demand=demand,
+            lists_models=not keys,
         )
 
 

@@ -46,11 +46,11 @@ from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, NPY, load_json
 from sm.http.responses import handle_errors
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration
-from sm.models.found_clients import models_of
 from sm.models.load_records import LoadRecords
 from sm.models.model_loader import ModelLoader
 from sm.models.on_demand import Catalog, OnDemand
 from sm.models.staging import Staging
+from sm.models.table import models_of
 from sm.router import app, v2_routes, websocket
 from sm.router.forms.session import NEW
 from sm.router.invocation_routes import Router

@@ -14,7 +14,6 @@ from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.invocation import current
 from sm.models.load_records import LoadRecord, LoadRecords, State
-from sm.models.record_clients import ArchiveLoader
 from sm.models.table import Models
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder
@@ -67,8 +66,8 @@ class Worker:
         self.records = LoadRecords(folder / "models.json")
         self.triton = FakeTriton()
         # FakeTriton has only what a client needs.
-        loader = ArchiveLoader(LoadRecords(folder / "models.json"), self.triton)  # type: ignore[arg-type]
-        self.models = Models(loader, forget=self.triton.forget, is_closed=True, comes_again=False)
+        read, triton = LoadRecords(folder / "models.json").read, self.triton
+        self.models = Models(read, triton, forget=triton.forget, is_closed=True)  # type: ignore[arg-type]
 
     def load(self, name: str, identity: str = "1", client: str = CLIENT, **code: str) -> None:
         """Load an archive; ``NAME`` of its module ``helper`` is its name and identity."""

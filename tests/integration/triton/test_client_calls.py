@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sm.client import Client, Payload, TensorClient, TensorPayload, Tensors
 from sm.errors import ClientFailed, WrongTensor
 from sm.invocation import Invocation
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.dispatch import run_record
 from sm.router.request_types import DispatchRequest
 from sm.triton.transport import Transport

@@ -21,7 +21,7 @@ from wsproto.events import BytesMessage, TextMessage
 
 from sm.client import StreamingClient, TextPayload
 from sm.model_processes.generations import SharedGeneration
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until

@@ -15,7 +15,7 @@ import pytest
 from sm.errors import NotReady, UnknownModel
 from sm.metrics import TENSORS
 from sm.model_processes.answer_guard import AnswerGuard
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.request_types import Message, TritonRequest
 from sm.router.triton_requests import TritonForwarder
 from sm.triton import server

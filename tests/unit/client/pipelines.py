@@ -15,7 +15,7 @@ from PIL import Image
 
 from sm.client.base import Client
 from sm.invocation import Invocation
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.answers import write_call
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record

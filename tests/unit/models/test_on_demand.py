@@ -32,7 +32,6 @@ from sm.models.on_demand import (
     Catalog,
     OnDemand,
 )
-from sm.models.record_clients import ArchiveLoader
 from sm.models.table import Models
 from sm.run_state import Box
 from sm.server.worker import DataPlane
@@ -199,10 +198,10 @@ def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path
 
 def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> None:
     (tmp_path / "leases").mkdir()
-    records, triton = LoadRecords(tmp_path / "models.json"), None
+    records, triton = LoadRecords(tmp_path / "models.json"), Mock()
     demand = AnsweredDemand(tmp_path, records, {"cats": lambda: records.put(record("cats"))})
-    loader = ArchiveLoader(records, triton, demand)  # type: ignore[arg-type]
-    models = Models(loader, ModelLeases(tmp_path / "leases"), is_closed=True)
+    leases = ModelLeases(tmp_path / "leases")
+    models = Models(records.read, triton, leases, is_closed=True, demand=demand)
     assert not models.known("cats")
     assert not records.read().records
     request: Any = Invocation(math.inf)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sm.models.found_clients import RepositoryLoader
+from sm.models.table import models_of
 from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
@@ -22,21 +22,21 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(
 ) -> None:
     # Write no .pyc files, as the workers of a reloading box do.
     monkeypatch.setattr("sys.dont_write_bytecode", True)
-    folder, loader = tmp_path / "c", RepositoryLoader(DiscoveredClients({}))
+    folder, models = tmp_path / "c", models_of({})
     file = write_client(folder, "hello", HELLO, words="WORD = 'hello'") / "client.py"
     build = partial(find_clients, (folder,), EmptyTriton(), Path("/nowhere"), True)
-    reloader = Reloader(build, (folder,), tmp_path / "reports", loader.put)
+    reloader = Reloader(build, (folder,), tmp_path / "reports", models.put)
     assert not reloader.check_files()
     for text in (HELLO[:50], HELLO.replace("return WORD", "return 'goodbye'")):
         file.write_text(text)
         assert not reloader.check_files()
-    assert loader.found.clients["other"].inference(None) == "hello"
+    assert models.found.clients["other"].inference(None) == "hello"
     assert reloader.check_files()
-    assert loader.found.clients["other"].inference(None) == "goodbye"
+    assert models.found.clients["other"].inference(None) == "goodbye"
 
 
 def test_a_client_that_came_during_a_load_and_went_is_served_no_more(tmp_path: Path) -> None:
-    folder, loader = tmp_path / "c", RepositoryLoader(DiscoveredClients({}))
+    folder, models = tmp_path / "c", models_of({})
     write_client(folder, "steady", words="WORD = 'hello'")
 
     def build(**options: Any) -> DiscoveredClients:
@@ -44,8 +44,8 @@ def test_a_client_that_came_during_a_load_and_went_is_served_no_more(tmp_path: P
             write_client(folder, "brief", HELLO, words="WORD = 'hello'")
         return find_clients((folder,), EmptyTriton(), Path("/nowhere"), True, **options)
 
-    reloader = Reloader(build, (folder,), tmp_path / "reports", loader.put)
-    assert loader.found.clients.keys() == {"steady", "other"}
+    reloader = Reloader(build, (folder,), tmp_path / "reports", models.put)
+    assert models.found.clients.keys() == {"steady", "other"}
     shutil.rmtree(folder / "brief")
     assert [reloader.check_files() for _ in range(4)] == [False, True, False, False]
-    assert loader.found.clients.keys() == {"steady"}
+    assert models.found.clients.keys() == {"steady"}

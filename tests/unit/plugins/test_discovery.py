@@ -10,8 +10,7 @@ import pytest
 
 from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
-from sm.models.found_clients import RepositoryLoader
-from sm.models.table import Models
+from sm.models.table import models_of
 from sm.plugins import code_imports as modules
 from sm.plugins.checks import differences
 from sm.plugins.discovery import DiscoveredClients, NameTaken, find_clients
@@ -80,7 +79,9 @@ def test_a_client_that_cannot_load_is_left_out_with_the_reason(tmp_path: Path, t
     write_client(tmp_path, "broken", text, words="WORD = 1")
     found = build(tmp_path, tmp_path, skip=True)
     assert not found.clients
-    refusal = Models(RepositoryLoader(found)).explain("broken")
+    models = models_of({})
+    models.put(found)
+    refusal = models.explain("broken")
     assert isinstance(refusal, UnknownModel)
     for sentence in (found.left_out["broken"], refusal.sentence):
         assert named in sentence
@@ -150,14 +151,14 @@ def test_a_model_that_its_built_in_client_does_not_fit_is_served_without_it(tmp_
 
 def test_the_only_client_is_the_default_and_an_unknown_default_stops_the_start(tmp_path: Path) -> None:
     write_client(tmp_path, "hello", words="WORD = 1")
-    loader = RepositoryLoader(build(tmp_path, tmp_path))
-    assert loader.default("") == "hello"
+    models = models_of(build(tmp_path, tmp_path).clients)
+    assert models.default("") == "hello"
     with pytest.raises(StartError, match="SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody'"):
-        loader.default("nobody")
+        models.default("nobody")
     write_client(tmp_path, "second", words="WORD = 1")
-    loader.put(build(tmp_path, tmp_path))
-    assert loader.default("") == ""
-    for error in (Models(loader).explain(""), Models(loader).explain("helo")):
+    models.put(build(tmp_path, tmp_path))
+    assert models.default("") == ""
+    for error in (models.explain(""), models.explain("helo")):
         assert error.details["models"] == ["hello", "second"]
 
 
@@ -199,8 +200,8 @@ def test_a_script_is_the_default_beside_clients_and_its_modules_are_none(tmp_pat
     (code / "words.py").write_text("WORD = len")
     found = [(source.name, source.kind) for source in discover((code,))]
     assert found == [("model", "script"), ("hello", "file")]
-    loader = RepositoryLoader(build(tmp_path))
-    assert (loader.default(""), loader.default("hello")) == ("model", "hello")
+    models = models_of(build(tmp_path).clients)
+    assert (models.default(""), models.default("hello")) == ("model", "hello")
 
 
 def test_an_identical_copy_is_accepted_and_only_a_method_for_batches_gathers_records(tmp_path: Path) -> None:

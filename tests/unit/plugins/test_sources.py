@@ -13,9 +13,9 @@ from sm import entry_points
 from sm.client import Client
 from sm.errors import BadInput, StartError
 from sm.models.archive_layout import find_client
-from sm.models.found_clients import RepositoryLoader
 from sm.models.load_records import LoadRecord
-from sm.models.table import source_of
+from sm.models.record_clients import source_of
+from sm.models.table import models_of
 from sm.plugins.discovery import find_clients
 from sm.plugins.sources import ClientSource, SourceKind, derive, discover_in_models
 from sm.repository.models import CodeFolder
@@ -153,5 +153,5 @@ def test_a_client_that_says_so_answers_requests_that_name_no_model(tmp_path: Pat
     write_client(tmp_path, "other", words="WORD = 1")
     text = "from sm.client import Client\nclass One(Client):\n    answers_unnamed = True\n    def inference(self, payload): ..."
     write_client(tmp_path, "chosen", text)
-    loader = RepositoryLoader(find_clients((tmp_path,), EmptyTriton(), tmp_path))
-    assert loader.default("") == "chosen"
+    models = models_of(find_clients((tmp_path,), EmptyTriton(), tmp_path).clients)
+    assert models.default("") == "chosen"

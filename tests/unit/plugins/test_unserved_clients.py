@@ -13,9 +13,8 @@ import pytest
 from sm.client.base import ModelMetadata
 from sm.errors import NotReady, StartError
 from sm.invocation import current
-from sm.models import found_clients
-from sm.models.found_clients import RepositoryLoader
-from sm.models.table import Models
+from sm.models import table
+from sm.models.table import Models, models_of
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from sm.run_state import Box
 from sm.server.worker import DataPlane
@@ -53,17 +52,18 @@ def triton() -> LateTriton:
 
 
 @pytest.fixture
-def loader(tmp_path: Path, triton: LateTriton) -> RepositoryLoader:
+def models(tmp_path: Path, triton: LateTriton) -> Models:
     """What a worker finds that starts while no model is served."""
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
-    return RepositoryLoader(find_clients((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+    models = models_of({})
+    models.put(find_clients((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True))
+    return models
 
 
 def test_while_triton_is_unreachable_the_client_waits(
-    loader: RepositoryLoader, triton: LateTriton, monkeypatch: pytest.MonkeyPatch
+    models: Models, triton: LateTriton, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_clients, "WATCH_S", 0.0)
-    models = Models(loader)
+    monkeypatch.setattr(table, "WATCH_S", 0.0)
     triton.asked = Mock(side_effect=NotReady("Triton is not there"))
     assert models.use("late_client", None) is None
     triton.serves, triton.asked = True, Mock()
@@ -73,26 +73,24 @@ def test_while_triton_is_unreachable_the_client_waits(
     assert models.known("late_client")
 
 
-def test_a_reload_is_kept_while_a_late_client_is_checked(
-    loader: RepositoryLoader, triton: LateTriton
-) -> None:
+def test_a_reload_is_kept_while_a_late_client_is_checked(models: Models, triton: LateTriton) -> None:
     found_anew = DiscoveredClients({})
-    triton.serves, triton.asked = True, Mock(side_effect=lambda: loader.put(found_anew))
-    assert loader.load("late_client", None)
-    assert loader.found is found_anew
+    triton.serves, triton.asked = True, Mock(side_effect=lambda: models.put(found_anew))
+    assert models.use("late_client", None) is None
+    assert models.found is found_anew
 
 
 def test_requests_that_wait_for_a_late_client_use_the_share_of_its_name_alone(
-    loader: RepositoryLoader, triton: LateTriton
+    models: Models, triton: LateTriton
 ) -> None:
-    models, go_on = Models(loader), threading.Event()
+    go_on = threading.Event()
     triton.serves, triton.asked = True, Mock(side_effect=lambda: go_on.wait(60))
     with waiting_requests(lambda: models.use("late_client", current()), go_on.set) as run:
         assert run(lambda: models.use("another", current())).result() is None
 
 
 def test_only_at_the_first_start_a_client_without_its_model_is_the_end(
-    loader: RepositoryLoader, triton: LateTriton, tmp_path: Path
+    models: Models, triton: LateTriton, tmp_path: Path
 ) -> None:
     """gunicorn ends if a worker does not start, and the workers that serve already would end with it."""
     box = Box("id", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)
@@ -101,7 +99,7 @@ def test_only_at_the_first_start_a_client_without_its_model_is_the_end(
     with pytest.raises(StartError, match="late"):
         DataPlane.models(plane, transport)
     box.clients_file.touch()  # as a worker that has started leaves it
-    models, _ = DataPlane.models(plane, transport)
+    models = DataPlane.models(plane, transport)
     assert not models.known("late_client")
     triton.serves = True
     assert models.use("late_client", None)

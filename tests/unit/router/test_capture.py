@@ -19,9 +19,7 @@ import pytest
 from sm import metrics
 from sm.client.base import Client
 from sm.http.messages import PNG, Answer
-from sm.models.found_clients import RepositoryLoader, models_of
-from sm.models.table import Models
-from sm.plugins.discovery import DiscoveredClients
+from sm.models.table import models_of
 from sm.router.capture import (
     MAX_EVENT_BYTES,
     MAX_HELD_BYTES,
@@ -155,10 +153,9 @@ def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
     dropped: Callable[[str], float],
 ) -> None:
-    loader = RepositoryLoader(DiscoveredClients({}))
-    vars(loader).update(dict.fromkeys(("load", "create"), pytest.fail))
-    files = Files()
-    capture = Capture(files.write, {}, Models(loader), only_clients=True)
+    models, files = models_of({}), Files()
+    vars(models).update(dict.fromkeys(("_load", "_client"), pytest.fail))
+    capture = Capture(files.write, {}, models, only_clients=True)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
     capture.offer("m", message(b"{}"), Answer(b"{}"), PLAIN)
     capture.flush()

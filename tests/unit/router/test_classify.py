@@ -13,8 +13,7 @@ from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, Ima
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES, OCTET_STREAM
-from sm.models.found_clients import models_of
-from sm.models.table import Models
+from sm.models.table import Models, models_of
 from sm.router.classify import RequestClassifier
 from sm.router.request_types import (
     ClassifiedRequest,

@@ -15,8 +15,7 @@ from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client import Client, TextPayload
 from sm.model_processes.answer_guard import AnswerGuard
-from sm.models.found_clients import models_of
-from sm.models.table import Models
+from sm.models.table import Models, models_of
 from sm.router.classify import RequestClassifier
 from sm.router.invocation_routes import Router, blueprint
 from sm.router.records import OrderedMap

@@ -12,7 +12,7 @@ from sm.client.readiness import Readiness
 from sm.errors import Interrupted
 from sm.invocation import Invocation
 from sm.model_processes.answer_guard import AnswerGuard
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.app import flow_of
 from sm.router.once import OnceNotes
 from sm.run_state import Box

@@ -25,7 +25,7 @@ from sm.http.messages import EVENTS, JSON, JSON_LINES, Answer
 from sm.invocation import UNKNOWN, current
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration, now
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.admission import FairGate
 from sm.router.classify import RequestClassifier
 from sm.router.once import OnceNotes

@@ -19,7 +19,7 @@ from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.invocation import Invocation, running
 from sm.metrics import stage
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record

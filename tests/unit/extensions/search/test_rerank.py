@@ -17,8 +17,7 @@ from sm.client.base import Client
 from sm.client.decode_budget import DECODED
 from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import Invocation
-from sm.models.found_clients import models_of
-from sm.models.table import Models
+from sm.models.table import Models, models_of
 from sm.router.answers import dumps
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record

@@ -18,8 +18,7 @@ from sm.client.decode_budget import DECODED
 from sm.errors import UnknownModel, WrongPayload
 from sm.http.messages import JSON
 from sm.invocation import Invocation
-from sm.models.found_clients import models_of
-from sm.models.table import Models
+from sm.models.table import Models, models_of
 from sm.router import answers
 from sm.router.answers import dumps
 from sm.router.classify import RequestClassifier

@@ -14,7 +14,7 @@ from sm.client.payloads import write_npy
 from sm.errors import BadInput, TriremeError, WrongPayload
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.invocation import Invocation
-from sm.models.found_clients import models_of
+from sm.models.table import models_of
 from sm.router import answers
 from sm.router.answers import dumps
 from sm.router.classify import RequestClassifier
