@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +72,8 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     recorder.watch()
     app.register_blueprint(pages.data_blueprint(recorder.read))
     if not box.multi_model:
-        watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))
+        control = model_control(box, settings.startup_timeout)
+        bring_back(box, partial(reload_served, settings, box, control))
     return app
 
 
@@ -101,12 +102,13 @@ def model_control(box: Box, seconds: float) -> ModelControl:
     return ModelControl(channel, seconds, processes.has_died, processes.watching)
 
 
-def watch_models(box: Box, reload: Callable[[str], None]) -> None:
-    """Load models again that are out."""
+def bring_back(box: Box, reload: Callable[[str], None], lost: Callable[[], Collection[str]] = tuple) -> None:
+    """Load models again that are out, and those that Triton has ``lost``."""
     if box.generation_file:
+        shared = SharedGeneration(box.generation_file)
         replace = partial(write_atomically, box.replacement_file)
         wake = os.open(box.reloads_pipe, os.O_RDONLY | os.O_NONBLOCK)
-        Reloads(SharedGeneration(box.generation_file), box.served_names, reload, replace).watch(wake)
+        Reloads(shared, box.served_names, reload, replace, lost).watch(wake)
 
 
 def reload_served(settings: Settings, box: Box, control: ModelControl, model: str) -> None:
@@ -125,7 +127,6 @@ def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     loader = build_loader(settings, box, None, room, {source.name: source for source in sources})
     catalog = Catalog(box.catalog, settings.cache / "sources")
     models = OnDemand(loader, catalog, box.leases_folder, settings.default_model, listen)
-    models.watch()
     if settings.default_model:
         models.ask(settings.default_model)
     return models
@@ -178,5 +179,6 @@ def build_loader(
     threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
     loader.watch()
     if box.multi_model:
-        watch_models(box, loader.reload)
+        # A platform loads again what it gets a 404 for; on demand nobody else does, and requests wait for it.
+        bring_back(box, loader.reload, loader.lost if box.catalog else tuple)
     return loader

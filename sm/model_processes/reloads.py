@@ -87,13 +87,14 @@ class PublishedProcesses:
 
 
 class Reloads:
-    """Loads models again that are out, each in a thread of its own.
+    """Brings models back that are out or lost, each in a thread of its own.
 
     Args:
         shared: Says which models are out; they are admitted there when they are back.
         names: Returns the names of all models that Triton may have.
         reload: Loads one model again and waits until it is ready.
         replace_triton: Starts Triton again, for the given reason.
+        lost: Returns the models that should be loaded, and of which Triton knows nothing.
     """
 
     def __init__(
@@ -102,10 +103,11 @@ class Reloads:
         names: Callable[[], Iterable[str]],
         reload: Callable[[str], None],
         replace_triton: Callable[[str], None] = lambda _: None,
+        lost: Callable[[], Collection[str]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shared, self._names, self._reload, self._clock = shared, names, reload, clock
-        self._replace_triton = replace_triton
+        self._replace_triton, self._lost = replace_triton, lost
         #: Models that are being loaded, and when those that could not be loaded are tried again.
         self._busy: set[str] = set()
         self._not_before: dict[str, float] = {}
@@ -121,12 +123,13 @@ class Reloads:
         Poll("reloads", SLOW_WATCH_S, self.poll, first_s=0.0, wake=wake).start()
 
     def poll(self) -> None:
-        """Start to load each model that is out."""
-        if self._shared.serves_all:
-            return  # without a look at the repository: this is called all the time
-        for model in self._names():
+        """Start to load each model that is out, or that Triton has lost."""
+        # Without a look at the repository while all serve: this is called all the time.
+        names = () if self._shared.serves_all else self._names()
+        out = [model for model in names if self._shared.out_since(model)]
+        for model in {*out, *self._lost()}:
             is_due = self._clock() >= self._not_before.get(model, 0.0)
-            if self._shared.out_since(model) and is_due and model not in self._busy:
+            if is_due and model not in self._busy:
                 self._busy.add(model)
                 threading.Thread(target=self._load_in_turn, args=(model,), daemon=True).start()
 
@@ -135,7 +138,7 @@ class Reloads:
         got_turn = self._turn.acquire(timeout=TURN_S)
         try:
             # Another Triton has loaded it.
-            if self._shared.out_since(model):
+            if self._shared.out_since(model) or model in self._lost():
                 self._load(model)
         finally:
             self._busy.discard(model)
@@ -154,12 +157,12 @@ class Reloads:
             self._not_before[model] = self._clock() + seconds
             log.error("%s; next try in %g s", error.sentence, seconds, extra={"model": model})
             # It was unloaded, as there is no room for it. Another may get its name.
-            if model not in self._names():
+            if out_since and model not in self._names():
                 self._shared.admit(model, out_since)
         else:
             self._failures.pop(model, None)
             # A process of the new load may have died already.
-            if self._shared.admit(model, out_since):
+            if not out_since or self._shared.admit(model, out_since):
                 RELOADS.labels(MODELS.of(model)).inc()
                 seconds = round(self._clock() - started, 2)
                 log.info("loaded again", extra={"model": model, "seconds": seconds})

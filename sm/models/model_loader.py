@@ -197,36 +197,40 @@ class ModelLoader:
             return is_gone
 
     def reload(self, model: str) -> None:
-        """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
-        unloaded.
+        """Make Triton load one of its models again.
 
         Raises:
+            Conflict: Its archive is being loaded or unloaded.
             OutOfMemory: There is no room. The archive is unloaded: its callers get a 404, and the platform
                 loads it again when it has made room.
+            UnknownModel: Triton has lost it, and its files are gone too. The archive is unloaded.
         """
         record = next((r for r in self.records.read().loaded() if model in r.models.values()), None)
         if record is None:
             return
         try:
             with self._claim_reload(record):
-                if self._triton.states().get(model) == "LOADING":
+                state = self._triton.states().get(model)
+                if state == "LOADING":
                     raise Conflict(f"Triton is still loading {model!r}")
+                if state not in HELD_STATES and not Path(record.folder).is_dir():
+                    raise UnknownModel(f"{record.folder} is gone, from which {model!r} was loaded")
                 self._staging.touch(model)
                 with self._room.reserve(record.name, needed_bytes([self._staging.read(model)])):
                     self._triton.load(model, seconds=self._load_timeout)
-        except OutOfMemory:
+        except (OutOfMemory, UnknownModel):
             with contextlib.suppress(Conflict, UnknownModel):
                 self.unload(record.name)
             raise
 
-    def to_load_again(self) -> list[LoadRecord]:
-        """Return the loaded archives of which Triton has no model: a restarted one could not load them."""
-        states = self._triton.states()
-        return [
-            record
-            for record in self.records.read().loaded()
-            if record.models and not any(states.get(model) in HELD_STATES for model in record.models.values())
-        ]
+    def lost(self) -> list[str]:
+        """Return the loaded models that Triton does not have: a restarted one could not load them."""
+        try:
+            states = self._triton.states()
+        except TriremeError:  # it is starting
+            return []
+        models = [model for record in self.records.read().loaded() for model in record.models.values()]
+        return [model for model in models if states.get(model) not in HELD_STATES]
 
     def reap(self) -> None:
         """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""

@@ -26,7 +26,7 @@ from sm.models.fetch.addresses import is_prefix, shown
 from sm.models.load_records import LoadRecord
 from sm.models.model_leases import last_used, touch
 from sm.models.model_loader import PLAIN_NAME, ModelLoader
-from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion
+from sm.polling import POLL_S, WATCH_S, SharedQuestion
 from sm.repository.models import may_be_model
 from sm.run_state import Box
 
@@ -171,24 +171,6 @@ class OnDemand:
                 self._failures.pop(name, None)
                 self._pool.submit(self._load, name, self._listen(headers))
         return LOADING
-
-    def watch(self) -> None:
-        """Start a thread that loads again what a restarted Triton could not load; requests wait for it."""
-
-        def restore() -> None:
-            with contextlib.suppress(TriremeError):
-                for record in self.loader.to_load_again():
-                    self._restore(record)
-
-        Poll("restore-models", SLOW_WATCH_S, restore).start()
-
-    def _restore(self, record: LoadRecord) -> None:
-        """Load a model again. If the repository does not have it any more, nobody can be answered."""
-        with contextlib.suppress(Conflict, UnknownModel):
-            if not self.catalog.has(record.name):
-                self.loader.unload(record.name)
-            for model in record.models.values() if self.catalog.has(record.name) else ():
-                self.loader.reload(model)
 
     def list(self) -> list[dict[str, str]]:
         """Return all models with their states."""

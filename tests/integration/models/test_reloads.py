@@ -24,12 +24,16 @@ class Reloading:
         self.loaded, self.replaced = list[str](), list[str]()
         #: What the load of a model does, once.
         self.during: Callable[[], object] = lambda: None
+        #: What Triton has lost.
+        self.lost = set[str]()
+        names = ("one", "two")
         self.reloads = Reloads(
-            self.shared, lambda: ("one", "two"), self.load, self.replaced.append, lambda: self.now
+            self.shared, lambda: names, self.load, self.replaced.append, self.lost.copy, lambda: self.now
         )
 
     def load(self, model: str) -> None:
         self.loaded.append(model)
+        self.lost.discard(model)
         during, self.during = self.during, lambda: None
         during()
 
@@ -65,6 +69,14 @@ def test_a_model_that_is_out_is_loaded_again_and_admitted(box: Reloading) -> Non
     assert box.loaded == ["one"]
     assert not box.shared.refusal("one")
     assert value(RELOADS.labels("one")) == before + 1
+
+
+def test_a_model_that_triton_has_lost_is_loaded_again_beside_one_that_is_out(box: Reloading) -> None:
+    box.lost.add("two")
+    number = box.shared.number("two")
+    assert [box.poll(), box.poll()] == [False, False]
+    assert sorted(box.loaded) == ["one", "two"]
+    assert (box.shared.number("two"), box.shared.loaded_since("two")) == (number, 0)
 
 
 def test_a_model_that_does_not_load_is_tried_again_later(box: Reloading) -> None:

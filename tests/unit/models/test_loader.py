@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +89,22 @@ def test_a_model_for_whose_reload_there_is_no_room_is_unloaded(tmp_path: Path) -
     with pytest.raises(OutOfMemory):
         loader.reload("one")
     assert (loader.triton.calls, loader.left()) == (["load one", "unload one"], ([], []))
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_model_that_triton_lost_is_loaded_from_its_folder_or_unloaded_with_it(
+    loader: PlayedLoader, is_gone: bool
+) -> None:
+    loader.load_model()
+    loader.triton.model_states = {}
+    assert loader.lost() == ["one"]
+    loader.triton.calls.clear()
+    if is_gone:
+        shutil.rmtree(loader.archives.home)
+    with pytest.raises(UnknownModel) if is_gone else nullcontext():
+        loader.reload("one")
+    assert loader.triton.calls == ["unload one" if is_gone else "load one"]
+    assert loader.left() == ([], []) if is_gone else (["one"], ["one"])
 
 
 def test_unloading_does_not_wait_for_a_reload(loader: PlayedLoader) -> None:
