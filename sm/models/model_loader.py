@@ -88,11 +88,11 @@ class ModelLoader:
         #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
         self._abandoned: dict[str, LoadRecord] = {}
         self._lock = threading.Lock()
-        self._busy: set[str] = set()
+        #: The names that are being loaded or unloaded; True for unloading, perhaps by the box itself for lack
+        #: of memory.
+        self._busy: dict[str, bool] = {}
         #: The ids of records of which a model is loaded again. Unloading does not wait for that.
         self._reloading: set[str] = set()
-        #: Names of ``_busy`` that are being unloaded, perhaps by the box itself for lack of memory.
-        self._unloading: set[str] = set()
         self._unloaded = threading.Condition(self._lock)
         self._keep, self._keep_lock = keep, threading.Lock()
         #: Files that a load uses which has not ended, or not begun.
@@ -107,13 +107,13 @@ class ModelLoader:
             BadInput: The archive cannot be loaded.
             OutOfMemory: Memory or disk are full.
         """
-        with self._claim_name(name), _translate_full_disk():
+        with self._claim_name(name):
             self._remove_leftovers(name)
             folder = resolve_folder(url, self._home) if self._home else Path(url).resolve()
             self._admit()
             started = time.monotonic()
             record = self._reserve(name, url, target)
-            with self._undone_if_it_fails(name), self._translate_lost_files(record, folder):
+            with self._beginning(record, folder):
                 archive = self._read_copy(record, folder)
                 if archive.plugin is None and name in self._clients:
                     archive = replace(archive, plugin=self._clients[name])
@@ -138,19 +138,15 @@ class ModelLoader:
             others: A repository with the other models that the client may read.
             prepare: Called when Triton has loaded it. If it raises, the old version goes on serving.
         """
-        with self.using(repository / name), self._claim_name(name), _translate_full_disk():
-            identity = secrets.token_hex(4)
-            url = str(repository / name)
-            record = LoadRecord(name, url, identity, "", {}, folder=url, version=version).beside(
-                State.CHANGING
-            )
+        identity, url = secrets.token_hex(4), str(repository / name)
+        record = LoadRecord(name, url, identity, "", {}, folder=url, version=version).beside(State.CHANGING)
+        with self.using(repository / name), self._claim_name(name):
             self.records.put(record)
-            with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
+            with self._beginning(record, repository):
                 archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
                 if archive.plugin is None and (repository / CODE).is_dir():
                     code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
-                    sources = [source for source in discover((code,)) if source.name == name]
-                    for source in sources:
+                    for source in (source for source in discover((code,)) if source.name == name):
                         archive = replace(archive, plugin=source)
                 record = self._load_archive(record, archive, f"{name}-{identity}", others)
                 prepare(record)
@@ -169,7 +165,7 @@ class ModelLoader:
         snapshot = self.records.read()
         if name not in snapshot.records:
             raise snapshot.unknown(name)
-        with self._claim_name(name, unload=True), _translate_full_disk():
+        with self._claim_name(name, unload=True):
             snapshot = self.records.read()
             record = snapshot.records.get(name)
             if record is None or not record.loaded:
@@ -295,21 +291,23 @@ class ModelLoader:
 
     @contextlib.contextmanager
     def _claim_name(self, name: str, unload: bool = False) -> Iterator[None]:
+        """Let nobody else load or unload a model in the block. A full disk is an error of the box in it."""
         with self._lock:
-            self._unloaded.wait_for(lambda: name not in self._unloading, UNLOAD_PATIENCE_S)
+            self._unloaded.wait_for(lambda: not self._busy.get(name), UNLOAD_PATIENCE_S)
             if name in self._busy:
                 raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
             if len(self._busy) >= MAX_LOADS:
                 raise Overloaded(f"{MAX_LOADS} models are being loaded or unloaded")
-            self._busy.add(name)
-            if unload:
-                self._unloading.add(name)
+            self._busy[name] = unload
         try:
             yield
+        except OSError as error:
+            if error.errno in NO_SPACE_ERRORS:
+                raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
+            raise
         finally:
             with self._lock:
-                self._busy.remove(name)
-                self._unloading.discard(name)
+                del self._busy[name]
                 self._unloaded.notify_all()
             self._keep_sources()
 
@@ -358,30 +356,22 @@ class ModelLoader:
             desired = desired or plain(record.target or record.name)
             names: dict[str, str] = {}
             # The entry chooses first. Free names are kept, as Python models call each other by name.
-            for archive_name in sorted(
-                archive.models, key=lambda archive_name: archive_name != archive.entry
-            ):
-                names[archive_name] = self._choose_name(
-                    desired if archive_name == archive.entry else plain(archive_name), used_names, record.id
-                )
-                used_names.add(names[archive_name])
-            record = replace(
-                record,
-                entry=names.get(archive.entry, ""),
-                models={archive_name: names[archive_name] for archive_name in archive.models},
-            )
+            for archive_name in sorted(archive.models, key=lambda each: each != archive.entry):
+                name = desired if archive_name == archive.entry else plain(archive_name)
+                if name in used_names and not self._namespaced:
+                    raise Conflict(
+                        f"a model {name!r} is loaded already, and "
+                        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
+                    )
+                if name in used_names:
+                    log.info("%s is called %s-%s in Triton: the name is taken", name, name, record.id)
+                    name = f"{name}-{record.id}"
+                names[archive_name] = name
+                used_names.add(name)
+            models = {archive_name: names[archive_name] for archive_name in archive.models}
+            record = replace(record, entry=names.get(archive.entry, ""), models=models)
             self.records.put(record)
             return record
-
-    def _choose_name(self, desired: str, used_names: set[str], record_id: str) -> str:
-        if desired not in used_names:
-            return desired
-        if not self._namespaced:
-            raise Conflict(
-                f"a model {desired!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
-            )
-        log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
-        return f"{desired}-{record_id}"
 
     def _read_copy(self, record: LoadRecord, folder: Path, is_model: bool = False) -> Archive:
         """Copy an archive first, and read the copy, which no other process changes."""
@@ -395,37 +385,35 @@ class ModelLoader:
         """Load an archive's models under names that are free, the entry as ``desired`` if that is."""
         record = self._name_models(record, archive, desired)
         with self._room.reserve(record.model, needed_bytes(archive.models.values(), archive.on_cpu)):
-            return self._load_into_triton(record, archive, others)
+            self._staging.add(archive, record.models)
+            if archive.plugin or others:
+                record = self._add_client(record, archive, others)
+            end = time.monotonic() + self._load_timeout
+            for archive_name in archive.roots:
+                remaining = max(0.1, end - time.monotonic())
+                try:
+                    self._triton.load(record.models[archive_name], record.models.values(), remaining)
+                except DeadlinePassed:
+                    raise DeadlinePassed(
+                        f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
+                        "(SAGEMAKER_STARTUP_TIMEOUT, at most 300)"
+                    ) from None
+            record = replace(record, state=State.STAGED if record.version_of else State.SERVES)
+            self.records.put(record)
+            return record
 
-    def _load_into_triton(self, record: LoadRecord, archive: Archive, others: Path | None) -> LoadRecord:
-        self._staging.add(archive, record.models)
-        if archive.plugin or others:
-            view = self._staging.create_view(archive, record.id, others)
-            names = {
-                name: record.models[archive_name]
-                for archive_name, model in archive.models.items()
-                for name in callable_names(model)
-            }
-            record = replace(
-                record,
-                client=str(archive.plugin.file) if archive.plugin else "",
-                kind=archive.plugin.kind if archive.plugin else record.kind,
-                repository=str(archive.folder if archive.plugin and archive.plugin.takes_folder else view),
-                names=names,
-            )
-        end = time.monotonic() + self._load_timeout
-        for archive_name in archive.roots:
-            remaining = max(0.1, end - time.monotonic())
-            try:
-                self._triton.load(record.models[archive_name], record.models.values(), remaining)
-            except DeadlinePassed:
-                raise DeadlinePassed(
-                    f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
-                    "(SAGEMAKER_STARTUP_TIMEOUT, at most 300)"
-                ) from None
-        record = replace(record, state=State.STAGED if record.version_of else State.SERVES)
-        self.records.put(record)
-        return record
+    def _add_client(self, record: LoadRecord, archive: Archive, others: Path | None) -> LoadRecord:
+        """Return the record with the archive's client, and the folder in which that finds its models."""
+        view, plugin = self._staging.create_view(archive, record.id, others), archive.plugin
+        names = {
+            name: record.models[archive_name]
+            for archive_name, model in archive.models.items()
+            for name in callable_names(model)
+        }
+        if plugin is None:
+            return replace(record, repository=str(view), names=names)
+        repository = str(archive.folder if plugin.takes_folder else view)
+        return replace(record, client=str(plugin.file), kind=plugin.kind, repository=repository, names=names)
 
     def _unload_from_triton(self, record: LoadRecord) -> None:
         states = self._triton.states()
@@ -443,24 +431,19 @@ class ModelLoader:
         self.records.remove(record.name)
 
     @contextlib.contextmanager
-    def _translate_lost_files(self, record: LoadRecord, source: Path) -> Iterator[None]:
-        """Translate a file that is gone while its archive is read: large ones are links to the source."""
+    def _beginning(self, record: LoadRecord, source: Path) -> Iterator[None]:
+        """Undo a load that fails. A file that is gone is the archive's fault: large ones are links to the
+        ``source``.
+        """
         try:
             yield
-        except OSError as error:
-            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
-            copy = self._staging.folder_of(record.id)
-            place = next((place for place in (source, copy) if path and path.is_relative_to(place)), None)
-            if path is None or place is None:
-                raise
-            raise lost_file(error, repr(str(path.relative_to(place))[-200:])) from None
-
-    @contextlib.contextmanager
-    def _undone_if_it_fails(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._undo(self.records.read().records[name])
+        except BaseException as error:
+            self._undo(self.records.read().records[record.name])
+            if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
+                path = Path(os.fsdecode(error.filename))
+                for place in (source, self._staging.folder_of(record.id)):
+                    if path.is_relative_to(place):
+                        raise lost_file(error, repr(str(path.relative_to(place))[-200:])) from None
             raise
 
     def _undo(self, record: LoadRecord) -> None:
@@ -492,14 +475,3 @@ def plain(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub('[^A-Za-z0-9_-]+', '-', name)[:150]}-{digest}"
-
-
-@contextlib.contextmanager
-def _translate_full_disk() -> Iterator[None]:
-    """Translate a full disk into an error of the box, not of the archive."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in NO_SPACE_ERRORS:
-            raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
-        raise
