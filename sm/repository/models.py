@@ -326,14 +326,6 @@ def read_config(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def parse_config(text: str) -> Any:
-    """Parse the text of a ``ModelConfig``. Raises ValueError with the fault."""
-    try:
-        return text_format.Parse(text, protobuf().ModelConfig())
-    except text_format.ParseError as error:
-        raise ValueError(f"it is not a Triton configuration: {error}.") from None
-
-
 def write_config(config: Any) -> str:
     """Format a ``ModelConfig`` as the text of a file."""
     return str(text_format.MessageToString(config))

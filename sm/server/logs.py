@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from pathlib import Path
 from selectors import EVENT_WRITE, BaseSelector
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+
+if TYPE_CHECKING:
+    from sm.run_state import Box
+    from sm.settings import Settings
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
@@ -337,61 +340,6 @@ class LoadLines:
         self._emit(members)
 
 
-#: Bytes of the file. One older file is kept beside it, so a log takes at most twice as many.
-MAX_BYTES = 64 * 2**20
-
-
-class LogFile:
-    """Appends lines to a file. A disk that is full or gone never stops the box: lines are lost and counted.
-
-    Args:
-        path: The file; the older one is called ``PATH.1``.
-        report_lost: Returns the line that reports a number of lost lines.
-        max_bytes: The file is rotated before it would exceed this size.
-    """
-
-    def __init__(self, path: Path, report_lost: Callable[[int], bytes], max_bytes: int = MAX_BYTES) -> None:
-        """Raises OSError if the file cannot be written."""
-        self._path, self._report_lost, self._max_bytes = path, report_lost, max_bytes
-        self._lost_lines = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = self._open()
-
-    def write(self, line: bytes) -> None:
-        """Append a line with its line end."""
-        note = self._report_lost(self._lost_lines) if self._lost_lines else b""
-        try:
-            if self._size + len(note) + len(line) > self._max_bytes:
-                self._rotate()
-            self._append(note + line)
-        except OSError:
-            self._lost_lines += 1
-        else:
-            self._lost_lines = 0
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-    def _append(self, data: bytes) -> None:
-        written = os.write(self._descriptor, data)
-        if written < len(data):
-            # The disk is full in the middle of the line: a half line would spoil the next one.
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError("the disk is full")
-        self._size += written
-
-    def _rotate(self) -> None:
-        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        old, self._descriptor = self._descriptor, self._open()
-        os.close(old)
-
-    def _open(self) -> int:
-        # Only for the user: a log names callers' keys and models.
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._size = os.fstat(descriptor).st_size
-        return descriptor
-
-
 #: Bytes that wait for a slow reader. Further lines are dropped and counted: if the supervisor stopped reading
 #: the children's output instead, they would block.
 MAX_BUFFERED_BYTES = 4 * 2**20
@@ -457,6 +405,19 @@ class NonBlockingWriter:
         self._buffer.clear()
 
 
+#: Takes a record of a process.
+Sink = Callable[[str, Record], object]
+
+
+class Desk(NamedTuple):
+    """A row of the door ``sm.desk``: what a person gets who starts a box."""
+
+    #: Opens what keeps the log beside standard output; None if it cannot.
+    open_log: Callable[[Settings], Sink | None]
+    #: Returns the text that is written to the terminal when the box is ready.
+    hint: Callable[[Settings, Box], str]
+
+
 class Log:
     """Writes the lines of all processes to one output, also before the event loop runs."""
 
@@ -465,20 +426,18 @@ class Log:
         formatter: Formatter,
         selector: BaseSelector,
         descriptor: int = 1,
-        file: tuple[Formatter, LogFile] | None = None,
+        sinks: Iterable[Sink] = (),
     ) -> None:
-        """``file``: a log file that gets the lines too, with its own formatter."""
-        self._formatter, self._file = formatter, file
+        """``sinks`` get the records too."""
+        self._formatter, self._sinks = formatter, tuple(sinks)
         report_lost = formatter.report_lost("were dropped: standard output is read too slowly")
         self.output = NonBlockingWriter(descriptor, selector, report_lost)
 
     def write(self, process: str, members: Mapping[str, Any]) -> None:
-        line = self._formatter.line(process, members)
-        if line:
+        if line := self._formatter.line(process, members):
             self.output.write(line)
-        if line and self._file:
-            formatter, file = self._file
-            file.write(formatter.line(process, members))
+            for sink in self._sinks:
+                sink(process, members)
 
     def log(self, level: str, message: str) -> None:
         """Log a line of the supervisor itself."""
@@ -487,9 +446,3 @@ class Log:
     def fail(self, message: str, traceback: str) -> None:
         """Log an error of the supervisor with its traceback."""
         self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
-
-
-def open_log_file(path: Path, level: str) -> tuple[Formatter, LogFile]:
-    """Open a file for the log, as JSON lines. Raises OSError."""
-    formatter = Formatter(level, text=False, colour=False)
-    return formatter, LogFile(path, formatter.report_lost("were lost: this file could not be written"))

@@ -1,4 +1,4 @@
-"""Tell a person, when the box is ready, a command for each client: a row of the door ``sm.hints``."""
+"""Tell a person, when the box is ready, a command for each client: and keep its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any
 from sm.repository import models
 from sm.repository.models import CODE
 from sm.run_state import Box, read_json
+from sm.server.logs import Desk
 from sm.settings import HERE, Settings
+from trireme_tools.log_file import open_log
 
 #: Characters of a sample that is shown inside its command; a longer one is read from its file.
 MAX_INLINE_CHARACTERS = 300
@@ -89,3 +91,7 @@ def _example_command(settings: Settings, file: Path) -> str:
     text = file.read_text("utf-8-sig").strip()
     text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
     return text.replace("curl -s", _curl(settings), 1)
+
+
+#: The row of the door ``sm.desk``.
+DESK = Desk(open_log, ready_message)

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
@@ -28,7 +28,7 @@ from sm.models.fetch.addresses import is_source, shown
 from sm.repository import gpu_driver, models
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
-from sm.server.logs import Formatter, Log, LogFile, open_log_file
+from sm.server.logs import Desk, Formatter, Log
 from sm.server.startup import (
     BAKED_REPOSITORY,
     check_client_folders,
@@ -58,8 +58,6 @@ SERIES_FREE_BYTES = 20 * 2**20
 MAX_OPEN_FILES = 65536
 #: Seconds to write the last log lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
-#: A row of the door ``sm.hints``: what a person reads when the box is ready.
-Hint = Callable[[Settings, Box], str]
 #: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOAD_NOTICE = (
@@ -83,11 +81,14 @@ def main(arguments: Sequence[str]) -> int:
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
         if is_root_of_image():
             give_up_root(formatter)
-        log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
+        for_people = text or demo_mode
+        desks = entry_points.load("sm.desk") if terminal or for_people else ()
+        logs = (desk.open_log(settings) for desk in desks if terminal or demo_mode)
+        log = Log(formatter, selector, sinks=filter(None, logs))
         if demo_mode and settings.repository is None:
             repository = settings.cache / "repository" / ("examples" if examples else "cpu")
             settings = replace(settings, repository=repository)
-        return run(settings, selector, log, text or demo_mode, reload)
+        return run(settings, selector, log, desks if for_people else (), reload)
     except StartError as error:
         log.log("error", str(error))
         return 1
@@ -115,15 +116,6 @@ def give_up_root(formatter: Formatter) -> None:
         account.execute_again()
 
 
-def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:
-    """Open the log file in the cache of a box that a person starts; None for any other."""
-    if local:
-        with contextlib.suppress(OSError):
-            path = settings.cache / "logs" / f"{settings.port}.jsonl"
-            return open_log_file(path, settings.level)
-    return None
-
-
 def is_demo(arguments: Sequence[str]) -> bool:
     """True if the demo is requested. The platform starts the box with the single word ``serve``."""
     known = ("serve", *FLAGS, *repositories(arguments)[:1])
@@ -141,8 +133,8 @@ def repositories(arguments: Sequence[str]) -> list[str]:
     return [word for word in words if is_source(word) or "/" in word or Path(word).is_dir()]
 
 
-def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, reload: bool) -> int:
-    """Start and run everything. ``for_people``: print a command for each client when the box is ready."""
+def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[Desk], reload: bool) -> int:
+    """Start and run everything. ``desks`` have what a person reads when the box is ready."""
     if reload and settings.multi_model:
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
     check_client_folders(settings)
@@ -172,7 +164,6 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         log_start(settings, repository, box, log)
         if nginx:
             log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
-        hints = entry_points.load("sm.hints") if for_people else ()
         loop = Loop(
             settings,
             box,
@@ -185,17 +176,17 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             generation=generation,
             log=log,
             has_gpu=machine.has_gpu,
-            when_ready=lambda: announce(settings, box, log, hints),
+            when_ready=lambda: announce(settings, box, log, desks),
         )
         code = loop.run()
         log.log("info", "stopped")
         return code
 
 
-def announce(settings: Settings, box: Box, log: Log, hints: Sequence[Hint]) -> None:
+def announce(settings: Settings, box: Box, log: Log, desks: Sequence[Desk]) -> None:
     """Say that the box is ready: with the hints for a person, or in one line if there are none."""
-    if hints:
-        log.output.write("".join(hint(settings, box) for hint in hints).encode())
+    if desks:
+        log.output.write("".join(desk.hint(settings, box) for desk in desks).encode())
         return
     names = ", ".join(sorted(client["name"] for client in box.serving_clients())) or "none"
     log.log("info", f"{settings.origin} serves the clients {names}; the page: {settings.origin}/")

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from google.protobuf import text_format
+
 from sm.client.base import Triton
 from sm.commands import selftest
 from sm.commands.client_loading import NoTriton
@@ -72,7 +74,7 @@ def find(name: str, part: str | None, settings: Settings) -> TunedModel:
     file = repository / model / CONFIG
     try:
         text = file.read_text() if file.exists() else ""
-        config = models.parse_config(text)
+        config = parse_config(text)
     except (OSError, ValueError) as error:
         raise CommandError(f"{file}: {error}") from None
     if config.HasField("ensemble_scheduling"):
@@ -269,7 +271,7 @@ def edit(text: str, setting: Setting) -> str:
     Raises :class:`CommandError` if the text cannot be edited safely.
     """
     try:
-        config = models.parse_config(text)
+        config = parse_config(text)
         if setting_of(config) == setting:
             return text
         edited = config_edit.set_instance_count(text, setting.instances)
@@ -281,7 +283,7 @@ def edit(text: str, setting: Setting) -> str:
             )
         if setting.threads != setting_of(config).threads:
             edited = config_edit.set_parameter(edited, THREADS, str(setting.threads or ""))
-        if models.parse_config(edited) == configure(config, setting):
+        if parse_config(edited) == configure(config, setting):
             return edited
         reason = "the edited text would have another meaning"
     except ValueError as error:
@@ -294,13 +296,21 @@ def edit_backend(text: str, backend: str) -> str:
 
     Raises :class:`CommandError` if the text cannot be edited safely.
     """
-    expected = models.parse_config(text)
+    expected = parse_config(text)
     expected.backend = backend
     try:
         edited = config_edit.set_backend(text, backend)
-        if models.parse_config(edited) == expected:
+        if parse_config(edited) == expected:
             return edited
         reason = "the edited text would have another meaning"
     except ValueError as error:
         reason = str(error)
     raise CommandError(f'config.pbtxt cannot be edited: {reason}. Write it by hand: backend: "{backend}".')
+
+
+def parse_config(text: str) -> Any:
+    """Parse the text of a ``ModelConfig``. Raises ValueError with the fault."""
+    try:
+        return text_format.Parse(text, models.protobuf().ModelConfig())
+    except text_format.ParseError as error:
+        raise ValueError(f"it is not a Triton configuration: {error}.") from None

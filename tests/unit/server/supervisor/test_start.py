@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from selectors import PollSelector
 from unittest.mock import Mock
@@ -10,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from sm.run_state import Box
-from sm.server.logs import Formatter, Log
+from sm.server.logs import Desk, Formatter, Log
 from sm.server.supervisor.start import announce
 from sm.settings import Settings
 
@@ -30,6 +31,9 @@ def log() -> Log:
     return log
 
 
+desk = partial(Desk, lambda _: None)
+
+
 def test_without_a_hint_the_log_names_the_clients_that_serve_and_the_page(box: Box, log: Log) -> None:
     announce(Settings(port=18080), box, log, ())
     ((line,),) = (call.args for call in log.output.write.call_args_list)  # type: ignore[attr-defined]
@@ -39,5 +43,5 @@ def test_without_a_hint_the_log_names_the_clients_that_serve_and_the_page(box: B
 
 
 def test_a_person_reads_every_hint_as_it_is(box: Box, log: Log) -> None:
-    announce(Settings(), box, log, [lambda *_: "one\n", lambda settings, _: f"{settings.port}\n"])
+    announce(Settings(), box, log, [desk(lambda *_: "one\n"), desk(lambda settings, _: f"{settings.port}\n")])
     log.output.write.assert_called_once_with(b"one\n8080\n")  # type: ignore[attr-defined]
