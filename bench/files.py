@@ -26,7 +26,7 @@ from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.samples import InProcess
+from trireme_tools.build.samples import InProcess
 from trireme_tools.cache import Cache
 from trireme_tools.prepare.recipes import Recipe
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import openvino
 
+from sm.repository.manifest import Change
 from sm.settings import HERE
-from trireme_extensions.convert import int8, samples
-from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.onnx_cpu.engines import GRAPH, INT8_GRAPH
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.build import int8, samples
 
 #: Runs of each side, in turn, and times in each of them.
 TURNS, RUNS = 3, 9
@@ -29,8 +29,9 @@ def main(model: str, repository: Path, folder: Path) -> None:
     graph = Graph.read((version / GRAPH).resolve())
     feeds = [feed for _, feed in samples.client_feeds(graph, HERE / "clients" / model, repository, folder)]
     names = {value.name for value in graph.outputs}
-    changes = GraphChanges(nms="objects" in names, masks="ids" in names)
-    measure = int8.Measure(*samples.kinds(graph, changes), has_labels=False)
+    changes: dict[str, Change] = {"objects": "nms", "word_ids": "masks"}
+    applied = [change for name, change in changes.items() if name in names]
+    measure = int8.Measure(*samples.kinds(graph, applied), has_labels=False)
     sides = [compile_graph(version / name, feeds[0]) for name in (GRAPH, INT8_GRAPH)]
     judged, unequal = list[float](), 0
     for feed in (int8.with_low_threshold(folder, feed) for feed in feeds):

@@ -19,7 +19,7 @@ from sm.settings import HERE
 from tests.support.onnx_graphs import write_graph
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.samples import InProcess
+from trireme_tools.build.samples import InProcess
 from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-#: Changes of a graph that a build can make.
+if TYPE_CHECKING:
+    from sm.repository.manifest import Change  # imports pydantic
+
 #: The value of ``--engine`` that measures.
 FASTEST = "fastest"
-CHANGES = {
+#: Changes of a graph that the tools can make.
+CHANGES: Mapping[Change, str] = {
     "uint8": "the input is a picture's bytes; what preprocess.json does with them goes into the graph",
     "nms": "YOLOv5: boxes are suppressed in the graph, which gives objects, not rows",
     "masks": "a masked language model gives the best words of its masks alone (not on tensorrt)",

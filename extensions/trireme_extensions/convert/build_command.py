@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from sm.commands import part_of_tools
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
 from trireme_extensions.convert import build_arguments
-from trireme_extensions.convert.build_arguments import FASTEST
-from trireme_extensions.convert.build_request import BuildRequest, is_torch
-from trireme_extensions.convert.changes import OPTIONS, GraphChanges
-from trireme_extensions.convert.changes import options as words
+from trireme_extensions.convert.build_arguments import CHANGES, FASTEST
+from trireme_extensions.convert.build_request import OPTIONS, BuildRequest, is_torch
+from trireme_extensions.convert.build_request import options as words
 from trireme_extensions.convert.graph_runner import Limits, limits
 from trireme_extensions.convert.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from trireme_extensions.convert.onnx_cpu.engines import Wanted
@@ -37,6 +37,43 @@ def wanted(engine: str, precision: str, tolerance: float, calibration: Path | No
     return Wanted("auto" if engine == FASTEST else engine, precision, tolerance)
 
 
+#: A plan has no output whose size depends on the inputs' content.
+IMPOSSIBLE = "masks", "tensorrt"
+
+
+def needed_tools(request: BuildRequest) -> str:
+    """Return the words for a part of a request that only the tools can do; empty if there is none."""
+    source = request.source
+    parts = {
+        f"the recipe of {request.model}": source is None,
+        f"--source {source}, a model of PyTorch,": isinstance(source, str),
+        "--precision int8": "int8" in (request.precision, request.wanted.precision),
+        "--calibration": request.calibration is not None,
+        f"--engine {FASTEST}": request.measured,
+    }
+    return next((words for words, is_needed in parts.items() if is_needed), "")
+
+
+def find_builder(request: BuildRequest, asked: Collection[str], say: Callable[[str], None]) -> Any:
+    """Return the class that builds a request: the tools' if it needs them.
+
+    ``asked``: the changes of the command line. Those of the model's own options are left out without the
+    tools, because clients take both forms of a graph.
+
+    Raises :class:`CommandError` if the tools are needed and not installed.
+    """
+    needed = needed_tools(request) or " ".join(f"--{name}" for name in request.changes)
+    if not needed:
+        return ModelBuilder
+    try:
+        return part_of_tools("desk_builder", needed).DeskBuilder
+    except CommandError as error:
+        if asked or needed_tools(request):
+            raise
+        say(f"{request.model}: warning: {OPTIONS} is not followed: {error}")
+        return ModelBuilder
+
+
 #: Removes the folders that a killed build would leave in the repository.
 REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
 
@@ -44,6 +81,7 @@ REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
 def run(options: argparse.Namespace) -> int:
     """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
     folder, target = HERE / "model" / options.name, options.target
+    asked = [name for name in CHANGES if getattr(options, name)]
     files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
     usual = [word for file in files for word in words(file)]
     if usual:
@@ -66,8 +104,7 @@ def run(options: argparse.Namespace) -> int:
         wanted=wanted(options.engine, precision, options.tolerance, options.calibration)
         if target == "cpu"
         else Wanted(),
-        # A plan has no output whose size depends on the inputs' content.
-        changes=GraphChanges(options.uint8, options.nms, options.masks and target != "tensorrt"),
+        changes=tuple(name for name in CHANGES if getattr(options, name) and (name, target) != IMPOSSIBLE),
         shapes=dict(options.shapes),
         workspace=options.workspace,
         timing_cache=options.timing_cache,
@@ -81,14 +118,17 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.trial_seconds <= 0 or options.trial_memory <= 0:
         raise CommandError("--trial-seconds and --trial-memory must be more than 0.")
+    if request.source is None and not (folder / "recipe" / "recipe.py").is_file():
+        raise CommandError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
     limits.set(Limits(options.trial_seconds, options.trial_memory * 2**20))
     progress = open_progress()
+    builder = find_builder(request, asked, progress.say)(settings.cache, HERE / "model", progress)
     # ONNX Runtime may run for ever, and Python hears no signal meanwhile: Ctrl-C ends the process at once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
     stages = f"{out}/{STAGE_PREFIX.format(os.getpid())}"
     with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):
-        progress.say(f"built {ModelBuilder(settings.cache, HERE / 'model', progress).build(request)}")
+        progress.say(f"built {builder.build(request)}")
     return 0
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.repository.manifest import Compatibility, Precision, Profile, Target
-from trireme_extensions.convert.changes import GraphChanges
+from sm.repository.manifest import Change, Compatibility, Precision, Profile, Target
 from trireme_extensions.convert.onnx_cpu.engines import Wanted
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
@@ -19,6 +19,8 @@ Range = tuple[int, int, int]
 MAX_BATCH = 8
 
 
+#: The file with a model's own options of sm build-model, for every target. It is beside config.pbtxt.
+OPTIONS = "build.options"
 #: How a source names a model of torchvision.
 TORCHVISION_PREFIX = "torchvision:"
 
@@ -34,7 +36,8 @@ class BuildRequest:
     source: Path | str | None = None
     batch: Range | None = None
     precision: Precision = "fp32"
-    changes: GraphChanges = field(default_factory=GraphChanges)
+    #: What the tools change in the graph.
+    changes: tuple[Change, ...] = ()
     #: TensorRT only: workspace in MiB, timing cache, calibration inputs, and whether types come from the
     #: graph.
     workspace: int | None = None
@@ -66,6 +69,11 @@ def is_torch(source: str) -> bool:
     return source.startswith(TORCHVISION_PREFIX) or (
         not source.endswith(".onnx") and not Path(source).is_file()
     )
+
+
+def options(path: Path) -> list[str]:
+    """Return the words in a file of options; none if there is no file."""
+    return shlex.split(path.read_text("utf-8-sig"), comments=True) if path.is_file() else []
 
 
 def batch(text: str) -> Range:

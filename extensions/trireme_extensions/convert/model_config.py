@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -12,11 +12,10 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2
 
 from sm.errors import CommandError
-from sm.repository.manifest import Target
+from sm.repository.manifest import Change, Target
 from sm.repository.models import read_config, write_config
 from trireme_extensions.convert import build_request
 from trireme_extensions.convert.build_request import BuildRequest, Range
-from trireme_extensions.convert.changes import GraphChanges, Graphs
 from trireme_extensions.convert.graph_runner import Sizes
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
@@ -219,10 +218,9 @@ class WarmUp:
 
 
 def configure(
-    request: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None], warm_up: WarmUp
+    request: BuildRequest, graph: Graph, models: Path, say: Callable[[str], None], warm_up: WarmUp
 ) -> Configuration:
     """Configure for the request. Raises :class:`CommandError` if a hand-written file does not fit it."""
-    graph = graphs.served
     path = request.out / request.model / "config.pbtxt"
     is_own = path.is_file() and not path.read_text(errors="replace").startswith(GENERATED_MARK)
     path = path if is_own else models / request.model / "config.pbtxt"
@@ -271,14 +269,14 @@ def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
     return for_target(config, request.target)
 
 
-def adapt_config(written: Any, changes: GraphChanges, graph: Graph) -> Any:
+def adapt_config(written: Any, changes: Collection[Change], graph: Graph) -> Any:
     """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
     adapted = _copy(written)
-    for tensors, values, is_affected in (
-        (adapted.input, graph.inputs, changes.uint8 or changes.nms),
-        (adapted.output, graph.outputs, changes.nms or changes.masks),
+    for tensors, values, affecting in (
+        (adapted.input, graph.inputs, {"uint8", "nms"}),
+        (adapted.output, graph.outputs, {"nms", "masks"}),
     ):
-        if is_affected:
+        if affecting.intersection(changes):
             del tensors[:]
             add_tensors(tensors, values, batched=graph.batched)
     return adapted

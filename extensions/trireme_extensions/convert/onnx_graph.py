@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import onnx
-import onnx.parser
 
 from sm.errors import CommandError
+from sm.repository.manifest import Change
 from sm.triton.tensors import DTYPES
 
 #: Triton's names of ONNX element types.
@@ -92,6 +91,18 @@ class Graph:
         is_elsewhere = any(first & {*output.sizes[1:]} for output in self.outputs)
         is_batch = is_free and not is_elsewhere and all(value.sizes[0] != ROWS for value in self.outputs)
         return is_batch and any(len(value.shape) > 1 for value in self.inputs)
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """A graph before, between and after its changes, which the tools make."""
+
+    source: Graph
+    #: Has the input of ``served`` and the outputs of ``source``, so that both can be compared with it.
+    prepared: Graph
+    served: Graph
+    #: The changes from ``source`` to ``served``.
+    applied: tuple[Change, ...] = ()
 
 
 def _value(value: Any) -> Value:
@@ -198,9 +209,3 @@ def _attribute_tensors(graph: Any) -> Iterator[onnx.TensorProto]:
         for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
             yield from inner.initializer
             yield from _attribute_tensors(inner)
-
-
-def read_graph(name: str, **values: object) -> onnx.ModelProto:
-    """Parse the graph in the file ``NAME.onnxtxt`` beside this module, with ``values`` for its ``$names``."""
-    text = Path(__file__).with_name(f"{name}.onnxtxt").read_text()
-    return onnx.parser.parse_model(Template(text).substitute(values))

@@ -1,31 +1,27 @@
 """Write the files of a version folder for each target, in the precision asked for.
 
 Strongly typed TensorRT needs the types in the graph itself: TensorRT 11 requires it, and TensorRT 10 accepts
-it with ``--stronglyTyped``. ONNX Runtime converts and quantizes, so the effect on the answers can be measured
-here without a GPU.
+it with ``--stronglyTyped``. ONNX Runtime converts, so the effect on the answers can be
+measured without a GPU.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 
 from sm import hardware
 from sm.errors import CommandError
 from sm.repository.manifest import Precision, Profile, Tool
-from trireme_extensions.convert import build_request, onnx_cpu, suppression
+from trireme_extensions.convert import build_request, onnx_cpu
 from trireme_extensions.convert.build_request import BuildRequest, Range
-from trireme_extensions.convert.graph_runner import Feed
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.plans import LOG, PLAN, TensorRTPlan, build_plan
@@ -81,23 +77,20 @@ def link(path: Path, target: Path) -> None:
         shutil.copy(path, target)
 
 
-def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
+def convert_precision(graph: Graph, precision: Precision, out: Path) -> Graph:
     """Convert a graph to ``out`` and return it, or the graph itself if nothing changes.
 
     Inputs and outputs keep their types.
     """
-    if (calibration is None) == (precision == "int8"):
-        raise CommandError("--precision int8 and --calibration FOLDER need each other: give both or neither.")
     if precision == "fp16":
         _half(graph.path, out)
-    elif precision == "int8" and calibration:
-        quantize(graph.path, [feed for _, feed in records(graph, calibration)], out)
-    elif precision == "bf16" and not _has_bfloat16(graph.path):
+        return Graph.read(out)
+    if precision == "bf16" and not _has_bfloat16(graph.path):
         raise CommandError(
             f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
             "export it from PyTorch in bfloat16, or with TensorRT 10 build with --no-strongly-typed."
         )
-    return Graph.read(out) if out.exists() else graph
+    return graph
 
 
 def _half(path: Path, out: Path) -> None:
@@ -112,60 +105,6 @@ def _half(path: Path, out: Path) -> None:
 def _has_bfloat16(path: Path) -> bool:
     graph = onnx.load(path, load_external_data=False).graph
     return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
-
-
-def quantize(graph: Path, feeds: Sequence[Feed], out: Path) -> None:
-    """Quantize explicitly (Q/DQ nodes) for TensorRT: a scale for each channel, activations around zero."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Records(CalibrationDataReader):  # type: ignore[misc]
-        left = iter(feeds)
-
-        def get_next(self) -> Any:
-            return next(self.left, None)
-
-    with tempfile.TemporaryDirectory() as folder:
-        whole, prepared = Path(folder) / "whole.onnx", Path(folder) / "prepared.onnx"
-        # One file: of weights beside the graph it loses the place, and of a graph in memory the constants
-        # that shapes depend on, such as those of YOLOv5's Resize.
-        onnx.save(onnx.load(graph), whole)
-        quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
-        quantize_static(
-            onnx.load(prepared),
-            str(out),
-            Records(),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            extra_options={
-                "ActivationSymmetric": True,
-                "WeightSymmetric": True,
-                # TensorRT's parser refuses a DequantizeLinear of an INT32 bias. Weights stay in float, with
-                # a Q/DQ pair each.
-                "QuantizeBias": False,
-                "AddQDQPairToWeight": True,
-                "DedicatedQDQPair": True,
-            },
-        )
-
-
-def records(graph: Graph, folder: Path) -> Iterator[tuple[str, Feed]]:
-    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for one, by their files."""
-    names = [value.name for value in graph.inputs]
-    files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
-    if not files:
-        raise CommandError(
-            f"{folder} has no *.npz or *.npy to calibrate with: put some hundred typical inputs there, "
-            f"each file a batch of {', '.join(names)}."
-        )
-    for path in files:
-        loaded = np.load(path, allow_pickle=False)
-        record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
-        if set(record) != set(names):
-            raise CommandError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
-        yield path.name, record
 
 
 @dataclass(frozen=True)
@@ -192,16 +131,12 @@ def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
-def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[str, Range]) -> BuiltModel:
-    """Write the plan, and the graph from which a start can build it again."""
+def tensorrt(
+    graph: Graph, typed: Graph, folder: Path, request: BuildRequest, ranges: Mapping[str, Range]
+) -> BuiltModel:
+    """Write the plan of ``graph`` with the types of ``typed``, from which a start can build it again."""
     profiles = build_request.profiles(graph, ranges)
-    weak = not request.strongly_typed and request.precision != "int8"
-    with tempfile.TemporaryDirectory(dir=folder) as workshop:
-        precise = Path(workshop) / GRAPH
-        typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
-        # Last, as it stays in float32 and no converter knows the plugin.
-        way = suppression.way_for("tensorrt")
-        copy_graph(request.changes.suppress_boxes(typed, Path(workshop), way), folder)
+    copy_graph(typed, folder)
     plan = TensorRTPlan(
         model=request.model,
         graph=folder / GRAPH,

@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.support.client_environments import python_with
-from trireme_extensions.convert import int8
-from trireme_tools.build import box_labels
+from trireme_tools.build import box_labels, int8
 
 #: COCO's way: the file of right boxes, and that of results.
 REFERENCE = """

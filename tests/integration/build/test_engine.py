@@ -21,12 +21,12 @@ from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.support.client_environments import python_with
 from tests.support.onnx_graphs import convolution, plus_one, write_graph
-from trireme_extensions.convert import accuracy
 from trireme_extensions.convert.build_request import BuildRequest
-from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Golden, Wanted
+from trireme_tools.build.accuracy_report import REPORT
+from trireme_tools.desk_builder import DeskBuilder
 from trireme_tools.progress import Progress
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
@@ -40,9 +40,9 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def builder(tmp_path: Path, said: io.StringIO) -> ModelBuilder:
+def builder(tmp_path: Path, said: io.StringIO) -> DeskBuilder:
     (tmp_path / "model").mkdir(exist_ok=True)
-    return ModelBuilder(tmp_path / "cache", tmp_path / "model", Progress(said))
+    return DeskBuilder(tmp_path / "cache", tmp_path / "model", Progress(said))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def read_config(folder: Path) -> Any:
     return text_format.Parse((folder / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
 
 
-def write_config(builder: ModelBuilder, text: str, name: str = "tiny") -> None:
+def write_config(builder: DeskBuilder, text: str, name: str = "tiny") -> None:
     """Write the configuration that a person keeps in git for a model."""
     (builder.models / name).mkdir(exist_ok=True)
     (builder.models / name / "config.pbtxt").write_text(text)
@@ -73,7 +73,7 @@ RUNNER = [
 
 
 def test_each_target_gets_its_files_and_its_backend_and_the_same_names_types_and_sizes(
-    builder: ModelBuilder, source: Path, out: Path
+    builder: DeskBuilder, source: Path, out: Path
 ) -> None:
     configs = []
     for target, backend, kind, files in (
@@ -92,7 +92,7 @@ def test_each_target_gets_its_files_and_its_backend_and_the_same_names_types_and
 
 
 def test_random_inputs_are_golden_data_only_if_compared_for_a_precision_that_the_team_named(
-    builder: ModelBuilder, source: Path, out: Path
+    builder: DeskBuilder, source: Path, out: Path
 ) -> None:
     named = Wanted(precision="bf16")
     for number, (options, has_golden) in enumerate(
@@ -117,7 +117,7 @@ def calibrated(folder: Path, out: Path) -> BuildRequest:
 
 
 def test_inputs_of_a_team_become_golden_data_and_a_report(
-    builder: ModelBuilder, tmp_path: Path, out: Path
+    builder: DeskBuilder, tmp_path: Path, out: Path
 ) -> None:
     """Its engines are ordered by their times where a team asks for it; nothing is quantized unasked."""
     folder = builder.build(calibrated(tmp_path, out))
@@ -127,7 +127,7 @@ def test_inputs_of_a_team_become_golden_data_and_a_report(
     assert np.array_equal(equal["x"], given[0]["x"].round())
     assert np.isnan(spoilt["x"]).sum() == 1
     assert not (version / INT8_GRAPH).exists()
-    rows = (folder / accuracy.REPORT).read_text().splitlines()
+    rows = (folder / REPORT).read_text().splitlines()
     assert any(row.startswith("| onnxruntime fp32 | – | 0.00 % | 0.00 % |") for row in rows)
     model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", config, b"")
     order_engines(model, Settings.read({}), apply=False)
@@ -149,7 +149,7 @@ def nncf(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("default")  # of NNCF's dependencies
 def test_int8_says_what_it_costs_and_is_what_a_start_takes(
-    builder: ModelBuilder, tmp_path: Path, out: Path, nncf: None
+    builder: DeskBuilder, tmp_path: Path, out: Path, nncf: None
 ) -> None:
     request = replace(
         calibrated(tmp_path, out), wanted=Wanted(precision="int8"), max_drop=0.05, measured=True
@@ -162,7 +162,7 @@ def test_int8_says_what_it_costs_and_is_what_a_start_takes(
     assert (made.quantized.calibrated, made.quantized.held_out, made.quantized.data) == (4, 2, "inputs")
     assert made.quantized.before - made.quantized.after <= 0.05
     assert made.quantized.unquantized == ()
-    assert "| held out | 2 |" in (folder / accuracy.REPORT).read_text()
+    assert "| held out | 2 |" in (folder / REPORT).read_text()
     values = {name: {"string_value": value.string_value} for name, value in config.parameters.items()}
     wanted = Wanted.read({"parameters": values, "max_batch_size": config.max_batch_size}, {})
     assert wanted.precision == "int8"
@@ -174,7 +174,7 @@ def test_int8_says_what_it_costs_and_is_what_a_start_takes(
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("default")
 def test_int8_that_loses_more_than_is_allowed_is_not_built(
-    builder: ModelBuilder, tmp_path: Path, out: Path, nncf: None
+    builder: DeskBuilder, tmp_path: Path, out: Path, nncf: None
 ) -> None:
     request = replace(calibrated(tmp_path, out), wanted=Wanted(precision="int8"), max_drop=0.0)
     with pytest.raises(CommandError, match="--max-drop"):
@@ -183,10 +183,10 @@ def test_int8_that_loses_more_than_is_allowed_is_not_built(
 
 
 def test_int8_without_nncf_names_what_installs_it(
-    builder: ModelBuilder, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+    builder: DeskBuilder, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nncf", None)
-    with pytest.raises(CommandError, match=r"trireme-extensions\[int8\]"):
+    with pytest.raises(CommandError, match=r"trireme-tools\[int8\]"):
         builder.build(replace(calibrated(tmp_path, out), wanted=Wanted(precision="int8")))
 
 
@@ -199,7 +199,7 @@ def test_int8_without_nncf_names_what_installs_it(
     ],
 )
 def test_whole_numbers_are_compared_as_best_answers(
-    builder: ModelBuilder, tmp_path: Path, out: Path, outputs: str, row: str
+    builder: DeskBuilder, tmp_path: Path, out: Path, outputs: str, row: str
 ) -> None:
     request = calibrated(tmp_path, out)
     kernel = ", ".join(str(value / 9) for value in range(9))
@@ -211,7 +211,7 @@ def test_whole_numbers_are_compared_as_best_answers(
         }}""",
     )
     folder = builder.build(request)
-    assert row in (folder / accuracy.REPORT).read_text()
+    assert row in (folder / REPORT).read_text()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_whole_numbers_are_compared_as_best_answers(
     ],
 )
 def test_convolutions_on_processors_are_not_batched_unless_the_config_prefers_a_size(
-    builder: ModelBuilder, tmp_path: Path, out: Path, target: Any, batching: str, is_batched: bool
+    builder: DeskBuilder, tmp_path: Path, out: Path, target: Any, batching: str, is_batched: bool
 ) -> None:
     graph = convolution(tmp_path / "pixels.onnx")
     tensor = "data_type: TYPE_FP32 dims: [ 1, 4, 4 ]"
@@ -237,7 +237,7 @@ def test_convolutions_on_processors_are_not_batched_unless_the_config_prefers_a_
 
 
 def test_an_edited_config_in_the_repository_is_kept_unchanged_and_the_difference_shown(
-    builder: ModelBuilder, source: Path, out: Path, said: io.StringIO
+    builder: DeskBuilder, source: Path, out: Path, said: io.StringIO
 ) -> None:
     path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
     edited = path.read_text().removeprefix(GENERATED_MARK).replace("count: 1", "count: 5  # a remark")

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tests.support.onnx_graphs import write_graph
-from trireme_extensions.convert import samples
+from trireme_extensions.convert import golden_data
 from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import (
     FP32,
@@ -44,7 +44,7 @@ def write_pick(folder: Path) -> None:
             twice = Mul(n, two)
         }}""",
     )
-    samples.from_random_inputs(graph, [{"length": 5}], folder)
+    golden_data.from_random_inputs(graph, [{"length": 5}], folder)
 
 
 def feed(*at: int, n: int = 1) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from openvino import opset13 as opset
 
 from sm.errors import CommandError
 from tests.support.onnx_graphs import write_graph
-from trireme_extensions.convert import samples
+from trireme_extensions.convert import golden_data
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_cpu import engines, exactness
@@ -477,7 +477,7 @@ def test_a_text_model_stays_on_openvino_for_tokens_and_lengths_that_its_tables_h
 def test_an_output_that_is_right_stays_on_openvino_beside_one_that_is_not(tmp_path: Path) -> None:
     body = "y = Relu(x) i = ArgMax<axis = 1>(x) z = Gather(table, i)"
     path = write(tmp_path, Row(body, FLOATS_IN, "float[n,4] y, int64[n,1] z"))
-    samples.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
+    golden_data.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
     plain, numbers = OpenVino(path, "fp32", 1), x(ALIKE, np.float32)
     assert plain.trust.wrong.keys() == {"z"}
     assert (plain.takes(["y"], numbers), plain.takes(["y", "z"], numbers)) == (True, False)
@@ -488,7 +488,7 @@ def test_an_output_that_is_right_stays_on_openvino_beside_one_that_is_not(tmp_pa
 
 def test_a_graph_whose_outputs_openvino_all_computes_otherwise_is_onnx_runtimes(tmp_path: Path) -> None:
     path = write(tmp_path, Row("y = Gather(table, x)"))
-    samples.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
+    golden_data.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
     choice = Chooser(tmp_path, Wanted(engine="openvino", precision="fp32"), None, set()).choose()
     assert (choice.candidate, len(choice.faults), choice.lacks) == (FP32, 1, False)
 
@@ -498,7 +498,7 @@ def test_golden_inputs_have_large_integers_equal_floats_and_nan(tmp_path: Path) 
         tmp_path / GRAPH,
         "(float[n,4] x, int64[n,4] k) => (float[n,4] y, int64[n,4] z) { y = Relu(x) z = Add(k, k) }",
     )
-    samples.from_random_inputs(graph, [{"n": 2}], tmp_path)
+    golden_data.from_random_inputs(graph, [{"n": 2}], tmp_path)
     feeds = engines.Golden.read(tmp_path / engines.GOLDEN).feeds
     assert any(np.array_equal(feed["x"], feed["x"].round()) for feed in feeds)
     assert max(int(feed["k"].max()) for feed in feeds) > 2**32

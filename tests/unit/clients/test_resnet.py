@@ -16,7 +16,7 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.task_models import in_process, load_built_in
-from trireme_extensions.convert.samples import InProcess
+from trireme_tools.build.samples import InProcess
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
 PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").read_text())

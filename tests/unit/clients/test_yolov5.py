@@ -23,8 +23,8 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings
 from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.task_models import in_process, load_built_in
-from trireme_extensions.convert import suppression
-from trireme_extensions.convert.samples import InProcess
+from trireme_tools.build import suppression
+from trireme_tools.build.samples import InProcess
 
 Array = NDArray[Any]
 SAMPLES = HERE / "clients" / "yolov5" / "sample"

@@ -1,1 +1,1 @@
-"""The part of ``sm build-model`` that needs a developer's machine: PyTorch's exports, labels of boxes."""
+"""The parts of ``sm build-model`` for a person at a desk: exports, changes of a graph, calibration, int8."""

@@ -20,7 +20,7 @@ from sm.client.described import read_lines
 from sm.client.detection import Letterbox
 from sm.errors import CommandError
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_extensions.convert.samples import PICTURES
+from trireme_tools.build.samples import PICTURES
 
 Boxes = NDArray[np.float64]
 

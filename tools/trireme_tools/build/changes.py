@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -13,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from sm.client.preprocessing import Normalisation
 from sm.errors import CommandError
 from sm.repository.manifest import Change
-from trireme_extensions.convert import masks, suppression
-from trireme_extensions.convert.onnx_graph import Graph, Value
+from trireme_extensions.convert.build_request import OPTIONS, options
+from trireme_extensions.convert.onnx_graph import Graph, Graphs, Value
+from trireme_tools.build import masks, suppression
 
 #: The prefix of the new nodes' names, and the name of the scaled picture.
 PREFIX, SCALED = "pixels", "pixels_scaled"
@@ -85,9 +86,6 @@ def _scaling(name: str, normalisation: Normalisation) -> tuple[list[onnx.NodePro
 
 
 NAMES: tuple[Change, ...] = get_args(Change)
-#: Options of sm build-model that belong to a model, for every target; the file is beside its config.pbtxt in
-#: git.
-OPTIONS = "build.options"
 #: The file that describes a picture's preprocessing.
 DESCRIPTION = "preprocess.json"
 #: The file with a language model's vocabulary.
@@ -106,13 +104,18 @@ class GraphChanges:
     masks: bool = False
 
     @classmethod
+    def of(cls, names: Collection[str]) -> GraphChanges:
+        """Return the changes with these names."""
+        return cls(**{name: name in names for name in NAMES})
+
+    @classmethod
     def read(cls, model: Path) -> GraphChanges:
         """Read the changes from the model's folder in git."""
         words = options(model / OPTIONS)
         unknown = set(words) - {f"--{name}" for name in NAMES}
         if unknown:
             raise CommandError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
-        return cls(**{name: f"--{name}" in words for name in NAMES})
+        return cls.of({word.removeprefix("--") for word in words})
 
     @property
     def names(self) -> tuple[Change, ...]:
@@ -143,25 +146,8 @@ class GraphChanges:
         applied = GraphChanges(
             prepared is not source, self.nms and has_new_outputs, self.masks and has_new_outputs
         )
-        return Graphs(source, prepared, served, applied)
+        return Graphs(source, prepared, served, applied.names)
 
     def suppress_boxes(self, graph: Graph, workshop: Path, way: suppression.Way) -> Graph:
         """Suppress boxes, if that is wanted."""
         return suppression.add_suppression(graph, workshop / "objects.onnx", way) if self.nms else graph
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """A graph before, between and after its changes."""
-
-    source: Graph
-    #: Has the input of ``served`` and the outputs of ``source``, so that both can be compared with it.
-    prepared: Graph
-    served: Graph
-    #: The changes from ``source`` to ``served``.
-    applied: GraphChanges
-
-
-def options(path: Path) -> list[str]:
-    """Return the words in a file of options; none if there is no file."""
-    return shlex.split(path.read_text("utf-8-sig"), comments=True) if path.is_file() else []

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.commands import part_of_tools
 from sm.errors import CommandError
 from sm.repository.manifest import Quantized
 from trireme_extensions.convert.graph_runner import Feed
@@ -35,6 +34,7 @@ from trireme_extensions.convert.onnx_cpu.engines import (
     attempt,
     overlap,
 )
+from trireme_tools.build import box_labels
 
 #: Inputs that the quantization sees at most, and those by which its layers are ranked: each layer is taken
 #: back once and judged by them.
@@ -51,8 +51,6 @@ SAME_BOX = 0.9
 LEAST_SCORE = 0.001
 #: The file with the right label of each input, as lines ``file,label``; a label is its place in the output.
 LABELS = "labels.csv"
-#: The module that reads boxes, and what it is for.
-BOXES = "build.box_labels", "mAP by labels"
 #: COCO's file beside the pictures, as its documentation and Roboflow name it.
 COCO = ("annotations.json", "_annotations.coco.json")
 #: YOLO's folder with a ``NAME.txt`` for ``NAME.jpg``: in the pictures' folder, or in place of ``images``.
@@ -107,9 +105,8 @@ class Measure:
     def precision(self, inputs: Iterable[tuple[Input, Answer]]) -> tuple[float, float]:
         """Return mAP@0.5:0.95 and mAP@0.5 of answers."""
         output = next(name for name, kind in self.kinds.items() if kind == "boxes")
-        pairs = ((each.boxes, answer[output]) for each, answer in inputs)
-        found: tuple[float, float] = part_of_tools(*BOXES).mean_average_precision(pairs)
-        return found
+        pairs = ((each.boxes, answer[output]) for each, answer in inputs if each.boxes is not None)
+        return box_labels.mean_average_precision(pairs)
 
     def judge(self, each: Input, answer: Answer) -> list[float]:
         """Return a number from 0 (wrong) to 1 for each thing that an answer says; none if it is unsure."""
@@ -206,7 +203,7 @@ def read_inputs(folder: Path, named: Sequence[tuple[str, Feed]], golden: Golden,
         raise CommandError(f"{folder / LABELS} has no label for {', '.join(missing[:3])}.")
     boxes: Sequence[NDArray[Any] | None] = [None] * len(named)
     if "boxes" in golden.kinds.values() and (place := find_boxes(folder)):
-        boxes = part_of_tools(*BOXES).read(place, folder, named, names)
+        boxes = box_labels.read(place, folder, named, names)
     return [
         Input(feed, answer, name, labels.get(name), right)
         for (name, feed), answer, right in zip(named, golden.answers, boxes, strict=True)
@@ -458,7 +455,7 @@ def _library() -> Any:
     except ImportError:
         raise CommandError(
             "--precision int8 on cpu quantizes with NNCF, which is not installed: "
-            "pip install 'trireme-extensions[int8]'"
+            "pip install 'trireme-tools[int8]'"
         ) from None
     nncf.set_log_level(logging.ERROR)
     return nncf

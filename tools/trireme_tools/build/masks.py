@@ -25,7 +25,8 @@ import onnx
 from onnx import compose
 
 from sm.errors import CommandError
-from trireme_extensions.convert.onnx_graph import Graph, read_graph
+from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.build.graph_text import read_graph
 
 #: The input with the text.
 IDS = "input_ids"

@@ -1,13 +1,9 @@
-"""A client's samples on a graph: the answers of two graphs compared, and the golden data of one.
-
-Golden data are inputs, and the outputs of ONNX Runtime in fp32 for them. At load the model compares other
-engines and precisions with them: see :mod:`trireme_extensions.convert.onnx_cpu.engines`.
-"""
+"""A client's samples on a graph: the answers of two graphs compared, and the golden data of one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +16,10 @@ from sm.plugins.checks import check
 from sm.plugins.golden import differences
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
+from sm.repository.manifest import Change
 from sm.triton.tensors import configured
-from trireme_extensions.convert.changes import GraphChanges
-from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden
+from trireme_extensions.convert.golden_data import MAX_FEEDS, are_equal, edges, write
+from trireme_extensions.convert.graph_runner import Feed, Runner, session
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -129,12 +125,6 @@ def _samples(client: Client, folder: Path) -> Iterator[tuple[str, dict[str, Any]
             yield TEXTS, {"text": line}
 
 
-#: An integer beyond 32 bits, whose product with a thousand still has 64.
-LARGE = 1_700_000_000_000
-#: Inputs in the file; each adds to the time of the choice at a cold start.
-MAX_FEEDS = 8
-
-
 class SampleRecorder:
     """Runs a graph, and keeps what went in."""
 
@@ -143,12 +133,14 @@ class SampleRecorder:
         self.feeds: list[Feed] = []
 
     def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
-        if not any(_are_equal(input_feed, feed) for feed in self.feeds):
+        if not any(are_equal(input_feed, feed) for feed in self.feeds):
             self.feeds.append(input_feed)
         return self.runner.run(output_names, input_feed)
 
 
-def from_samples(graph: Graph, applied: GraphChanges, client: Path, repository: Path, out: Path) -> bool:
+def from_samples(
+    graph: Graph, applied: Collection[Change], client: Path, repository: Path, out: Path
+) -> bool:
     """Write the golden data from the samples of a client; False if it has none.
 
     Args:
@@ -161,7 +153,7 @@ def from_samples(graph: Graph, applied: GraphChanges, client: Path, repository: 
     if not (client / "client.py").is_file() or not (client / "sample").is_dir():
         return False
     feeds = [feed for _, feed in client_feeds(graph, client, repository)[:MAX_FEEDS]]
-    return _write(graph, feeds, *kinds(graph, applied), out)
+    return write(graph, feeds, *kinds(graph, applied), out)
 
 
 def client_feeds(
@@ -180,80 +172,15 @@ def client_feeds(
 
 def from_records(graph: Graph, feeds: Sequence[Feed], out: Path) -> bool:
     """Write the golden data from a team's own inputs; False for a graph that takes texts."""
-    return _write(graph, [*feeds[:MAX_FEEDS], *edges(graph, feeds[0])], {}, "", out)
+    return write(graph, [*feeds[:MAX_FEEDS], *edges(graph, feeds[0])], {}, "", out)
 
 
-def from_random_inputs(graph: Graph, sizes: Sequence[Sizes], out: Path) -> bool:
-    """Write the golden data from random inputs of some sizes; False for a graph that takes texts."""
-    inputs = RandomInputs(graph, SEED)
-    feeds = [inputs.feed(each) for each in sizes[:MAX_FEEDS]]
-    return _write(graph, [*feeds, *edges(graph, feeds[0])] if feeds else [], {}, "", out)
-
-
-def edges(graph: Graph, feed: Feed) -> Iterator[Feed]:
-    """Yield an input again with equal floats, with numbers that few bits have, and with NaN, if the graph
-    takes them.
-
-    Random floats are never equal, and what OpenVINO makes of small integers is right. An engine that loses
-    NaN is not asked with it: see ``takes`` of each.
-    """
-    runner, names = session(graph.path), [value.name for value in graph.outputs]
-    for change in (_round, _enlarge, _spoil):
-        changed = {name: array if name in graph.bounds else change(array) for name, array in feed.items()}
-        if not _are_equal(changed, feed) and _is_answered(runner, names, changed):
-            yield changed
-
-
-def _is_answered(runner: Runner, names: list[str], feed: Feed) -> bool:
-    """False for an index or a size that cannot be so large."""
-    try:
-        runner.run(names, feed)
-    except Exception:  # onnxruntime's classes have no common parent
-        return False
-    return True
-
-
-def _round(array: NDArray[Any]) -> NDArray[Any]:
-    return np.round(array) if array.dtype.kind == "f" else array
-
-
-def _spoil(array: NDArray[Any]) -> NDArray[Any]:
-    """Return floats of which the first is NaN."""
-    if array.dtype.kind != "f" or not array.size:
-        return array
-    changed = array.copy()
-    changed.flat[0] = np.nan
-    return changed
-
-
-def _enlarge(array: NDArray[Any]) -> NDArray[Any]:
-    """Return integers beyond 32 bits, or the largest of their type."""
-    # A single one may be a length, or how often a loop runs.
-    is_large = array.dtype.kind in "iu" and array.itemsize >= 4 and array.size > 1
-    largest = min(LARGE, np.iinfo(array.dtype).max) if is_large else 0
-    return array + np.asarray(largest - int(array.max(initial=0)), array.dtype) if is_large else array
-
-
-def _write(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str, out: Path) -> bool:
-    if not feeds or any(value.datatype == "TYPE_STRING" for value in (*graph.inputs, *graph.outputs)):
-        return False
-    golden(graph, feeds, kinds, scores).write(out / GOLDEN)
-    return True
-
-
-def golden(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str) -> Golden:
-    """Return inputs with the outputs of ONNX Runtime in fp32 for them."""
-    runner, names = session(graph.path), [value.name for value in graph.outputs]
-    found = [dict(zip(names, runner.run(names, feed), strict=True)) for feed in feeds]
-    return Golden(feeds, found, kinds, scores)
-
-
-def kinds(graph: Graph, applied: GraphChanges) -> tuple[dict[str, str], str]:
+def kinds(graph: Graph, applied: Collection[Change]) -> tuple[dict[str, str], str]:
     """Return how the outputs are compared, and the name of the words' scores."""
     names = [value.name for value in graph.outputs]
-    if applied.nms:
+    if "nms" in applied:
         return dict.fromkeys(names, "boxes"), ""
-    if applied.masks:
+    if "masks" in applied:
         return {names[0]: "words"}, names[1]
     # Scores for each label: floats [batch, labels].
     return {
@@ -261,7 +188,3 @@ def kinds(graph: Graph, applied: GraphChanges) -> tuple[dict[str, str], str]:
         for value in graph.outputs
         if len(value.sizes) == 2 and value.datatype in ("TYPE_FP32", "TYPE_FP16", "TYPE_FP64")
     }, ""
-
-
-def _are_equal(one: Feed, other: Feed) -> bool:
-    return all(np.array_equal(array, other[name]) for name, array in one.items())

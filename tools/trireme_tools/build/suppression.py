@@ -23,7 +23,8 @@ from onnx import compose
 from sm import hardware
 from sm.errors import CommandError
 from sm.repository.manifest import Target
-from trireme_extensions.convert.onnx_graph import Graph, Value, read_graph
+from trireme_extensions.convert.onnx_graph import Graph, Value
+from trireme_tools.build.graph_text import read_graph
 
 #: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"

@@ -21,11 +21,13 @@ from sm.repository import manifest
 from sm.repository.manifest import Manifest
 from sm.repository.models import sha256, write_config
 from sm.settings import HERE
-from trireme_extensions.convert import changes as graph_changes
-from trireme_extensions.convert import masks, model_config, samples, suppression
-from trireme_extensions.convert.changes import DESCRIPTION, OPTIONS, GraphChanges
+from trireme_extensions.convert import golden_data, model_config
+from trireme_extensions.convert.build_request import OPTIONS
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
+from trireme_tools.build import changes as graph_changes
+from trireme_tools.build import masks, samples, suppression
+from trireme_tools.build.changes import DESCRIPTION, GraphChanges
 from trireme_tools.cache import Cache
 
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
@@ -69,7 +71,10 @@ class CpuRepository:
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [
             *RUNNER,
-            *(Path(getfile(module)) for module in (graph_changes, masks, model_config, samples, suppression)),
+            *(
+                Path(getfile(module))
+                for module in (graph_changes, golden_data, masks, model_config, samples, suppression)
+            ),
             Path(__file__),
         ]
         for name in built:
@@ -110,7 +115,7 @@ def run_on_cpu(
     with tempfile.TemporaryDirectory(dir=model) as workshop:
         graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
         final = model_config.for_cpu(
-            model_config.adapt_config(written, changes, graphs.served), graphs.served
+            model_config.adapt_config(written, changes.names, graphs.served), graphs.served
         )
         (model / "config.pbtxt").write_text(write_config(model_config.add_warm_up(graphs.served, final)))
         place_on_cpu(graphs.served, version_folder)
@@ -121,7 +126,7 @@ def run_on_cpu(
         target="cpu",
         source=manifest.SourceGraph(name=source, sha256=digest),
         tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
-        changes=graphs.applied.names,
+        changes=graphs.applied,
         built=manifest.now(),
     ).write(version_folder)
 

@@ -26,13 +26,13 @@ from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.samples import InProcess
 from trireme_extensions.convert.targets import GRAPH
 from trireme_extensions.tasks.checkpoint.files import read_json
 from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer
 from trireme_extensions.tasks.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from trireme_extensions.tasks.sound import EXAMPLE_SOUND
 from trireme_extensions.tasks.task_file import TASK_FILE, task_class
+from trireme_tools.build.samples import InProcess
 from trireme_tools.progress import Progress
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 

@@ -182,8 +182,8 @@ def order_engines(model: TunedModel, settings: Settings, apply: bool) -> int:
         CommandError: The model is not of the cpu target, has no golden data, or cannot be written.
     """
     # They import the engines, which a sweep does not need.
-    from trireme_extensions.convert.accuracy import fastest_first
     from trireme_extensions.convert.onnx_cpu.engines import Wanted
+    from trireme_tools.build.accuracy_report import fastest_first
 
     versions = sorted((file.parent for file in model.file.parent.glob("*/engines.py")), key=version_number)
     if not versions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from trireme_extensions.convert.accuracy import Comparison
 from trireme_extensions.convert.build_request import Range
 from trireme_extensions.convert.graph_runner import SizeSearch, session
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.samples import InProcess, count_equal_answers
 
 
 @pytest.mark.parametrize(
@@ -77,28 +75,3 @@ def test_a_graph_that_runs_at_no_size_is_refused_by_the_option_for_its_sizes(tmp
     text = "(float[1,n] x) => (float[rows,50000] y) <int64[2] shape = {-1, 50000}> { y = Reshape(x, shape) }"
     with pytest.raises(CommandError, match="--shapes x="):
         make_search(write_graph(tmp_path / "m.onnx", text)).find()
-
-
-CLIENT = """
-import numpy as np
-from sm.client import TensorClient, TensorPayload
-
-class Tiny(TensorClient):
-    model, payload = "tiny", TensorPayload
-    def preprocess(self, payload):
-        return {"x": np.asarray(payload.tensor, np.float32)}
-    def postprocess(self, outputs, payload):
-        return {"sum": float(outputs["y"].sum())}
-"""
-
-
-def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
-    graph, client_folder = plus_one(tmp_path / "model.onnx"), tmp_path / "clients" / "tiny"
-    (client_folder / "sample").mkdir(parents=True)
-    (client_folder / "client.py").write_text(CLIENT)
-    (client_folder / "sample" / "payload.json").write_text(json.dumps({"tensor": [1, 2, 3, 4]}))
-    model = InProcess(graph, session(graph.path))
-    assert count_equal_answers(client_folder, tmp_path, model, model) == (1, 1)
-    other_model = InProcess(graph, session(batch_sum(tmp_path / "other.onnx").path))
-    assert count_equal_answers(client_folder, tmp_path, model, other_model) == (0, 1)
-    assert count_equal_answers(tmp_path / "nobody", tmp_path, model, model) is None

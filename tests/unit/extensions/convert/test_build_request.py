@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from sm.errors import CommandError
 from sm.settings import HERE
 from tests.support.onnx_graphs import embedding, plus_one
 from trireme_extensions.convert import build_arguments, build_request
-from trireme_extensions.convert.build_command import wanted
+from trireme_extensions.convert.build_command import find_builder, wanted
 from trireme_extensions.convert.build_request import BuildRequest
+from trireme_extensions.convert.model_builder import ModelBuilder
+from trireme_extensions.convert.onnx_cpu.engines import Wanted
+from trireme_tools.desk_builder import DeskBuilder
 
 
 def test_every_option_is_documented() -> None:
@@ -50,6 +54,42 @@ def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: flo
 
 def build_request_with(**fields: Any) -> BuildRequest:
     return BuildRequest("tiny", "tensorrt", Path("out"), **fields)
+
+
+ONNX: dict[str, Any] = {"source": Path("tiny.onnx")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, "the recipe of tiny"),
+        ({"source": "torchvision:resnet18"}, "torchvision:resnet18, a model of PyTorch,"),
+        ({**ONNX, "precision": "int8"}, "--precision int8"),
+        ({**ONNX, "wanted": Wanted(precision="int8")}, "--precision int8"),
+        ({**ONNX, "calibration": Path("inputs")}, "--calibration"),
+        ({**ONNX, "measured": True}, "--engine fastest"),
+        ({**ONNX, "changes": ("uint8", "nms")}, "--uint8 --nms"),
+    ],
+)
+def test_what_only_the_tools_can_do_is_refused_without_them(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], named: str
+) -> None:
+    request = build_request_with(**fields)
+    assert issubclass(find_builder(request, request.changes, print), DeskBuilder)
+    monkeypatch.setitem(sys.modules, "trireme_tools.desk_builder", None)
+    with pytest.raises(CommandError, match=f"{named} needs the tools"):
+        find_builder(request, request.changes, print)
+
+
+def test_a_plain_file_needs_no_tools_and_a_models_own_changes_are_left_out_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "trireme_tools.desk_builder", None)
+    said: list[str] = []
+    assert find_builder(build_request_with(**ONNX, precision="fp16"), (), said.append) is ModelBuilder
+    assert said == []
+    assert find_builder(build_request_with(**ONNX, changes=("masks",)), (), said.append) is ModelBuilder
+    assert "build.options" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from PIL import Image
 
 from sm.errors import CommandError
-from trireme_extensions.convert import int8
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_extensions.convert.int8 import Input, Measure
-from trireme_tools.build import box_labels
+from trireme_tools.build import box_labels, int8
+from trireme_tools.build.int8 import Input, Measure
 
 #: A picture of 200 by 100 lies in the middle of an input of 100 by 100: half its size, 25 pixels further down.
 FEED: Feed = {"images": np.zeros((1, 3, 100, 100), np.uint8), "confidence": np.array([[0.5]], np.float32)}

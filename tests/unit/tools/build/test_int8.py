@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from sm.errors import CommandError
-from trireme_extensions.convert import build_request, int8
-from trireme_extensions.convert.int8 import Input, Measure
+from trireme_extensions.convert import build_request
 from trireme_extensions.convert.onnx_cpu.engines import Golden
+from trireme_tools.build import int8
+from trireme_tools.build.int8 import Input, Measure
 
 BOX = [0, 0, 100, 100, 0.9, 1]
 NEAR = [0, 0, 100, 95, 0.4, 1]

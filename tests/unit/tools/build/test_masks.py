@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 from sm.client.fill_mask import top_words
 from sm.errors import CommandError
 from tests.support.onnx_graphs import write_graph
-from trireme_extensions.convert import masks
-from trireme_extensions.convert.changes import GraphChanges
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.build import masks
+from trireme_tools.build.changes import GraphChanges
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
 MASK = VOCABULARY.mask
@@ -49,7 +49,7 @@ def test_the_mask_outputs_are_the_words_that_the_client_finds(tmp_path: Path, op
     # Building it again changes nothing, and needs no tokenizer.
     (tmp_path / "preprocess.json").touch()
     graphs = GraphChanges(masks=True).graphs(masked_graph, tmp_path / "preprocess.json", tmp_path)
-    assert (graphs.served, graphs.applied) == (masked_graph, GraphChanges())
+    assert (graphs.served, graphs.applied) == (masked_graph, ())
     ids = np.array([[2, MASK, 3, MASK], [MASK, 4, 5, 6], [2, 3, 4, 5]])
     (logits,) = session(graph.path).run(["logits"], {"input_ids": ids})
     words, scores = session(masked_graph.path).run(["word_ids", "word_scores"], {"input_ids": ids})
