@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from sm.settings import HERE
-from trireme_extensions.tasks.checkpoint.files import Fields, FileField
-from trireme_extensions.tasks.checkpoint.generation_config import GENERATION
-from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS
-from trireme_extensions.tasks.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
-from trireme_extensions.tasks.checkpoint.sounds import SOUND, SPEECH
-from trireme_extensions.tasks.checkpoint.texts import TOKENIZER
+from trireme_extensions.tasks.checkpoint.files import Fields, FileField, fields_of
+from trireme_extensions.tasks.checkpoint.pictures import processors
+from trireme_extensions.tasks.checkpoint.sentences import KINDS, MODULES
 
 PAGE = HERE / "docs" / "clients" / "checkpoint-fields.md"
 START, END = "<!-- fields -->", "<!-- /fields -->"
@@ -65,22 +62,28 @@ CONFIG: Fields = {
     "torch_dtype": unused("the older name of `dtype`"),
 }
 
+PICTURES, TOKENIZER = fields_of("pictures"), fields_of("tokenizer")
+#: The fields of speech, where other fields of a tokenizer have no effect.
+SPEECH: Fields = {**dict.fromkeys(TOKENIZER, unused("`vocab.json` counts")), **fields_of("speech")}
+
 #: The tables of the page by their headings.
 TABLES: Mapping[str, Fields] = {
     "`config.json`": CONFIG,
     "`tokenizer_config.json` and `special_tokens_map.json`": TOKENIZER,
-    "`generation_config.json`": GENERATION,
-    "`preprocessor_config.json` of pictures: every class": COMMON,
+    "`generation_config.json`": fields_of("generation"),
+    "`preprocessor_config.json` of pictures: every class": PICTURES,
     **{
-        f"`preprocessor_config.json` of pictures: `{name}ImageProcessor`": processor.fields
-        for name, processor in PROCESSORS.items()
+        f"`preprocessor_config.json` of pictures: `{name}ImageProcessor`": {
+            field: said for field, said in processor.fields.items() if field not in PICTURES
+        }
+        for name, processor in processors().items()
     },
-    "`preprocessor_config.json` of sound: `Wav2Vec2FeatureExtractor`": SOUND,
+    "`preprocessor_config.json` of sound: `Wav2Vec2FeatureExtractor`": fields_of("sound"),
     "`tokenizer_config.json` and `special_tokens_map.json` of speech": SPEECH,
-    "`modules.json`": MODULE,
-    "`config_sentence_transformers.json`": SENTENCES,
-    ", ".join(f"`sentence_{kind}_config.json`" for kind in KINDS): TRANSFORMER,
-    **{f"`config.json` in the folder of a `{kind}`": fields for kind, fields in MODULES.items()},
+    "`modules.json`": fields_of("modules"),
+    "`config_sentence_transformers.json`": fields_of("sentences"),
+    ", ".join(f"`sentence_{kind}_config.json`" for kind in KINDS): fields_of("transformer"),
+    **{f"`config.json` in the folder of a `{kind}`": fields_of("module", kind) for kind in MODULES},
 }
 
 

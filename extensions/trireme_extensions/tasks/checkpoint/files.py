@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import tomllib
 
 from sm.errors import CommandError
 
 
-@dataclass(frozen=True)
-class FileField:
+class FileField(NamedTuple):
     """Says whether one field of a file is obeyed, refused or without effect."""
 
     effect: Literal["obeyed", "refused", "without effect"]
     #: How, or why not; a part of a sentence for the page of tasks.
     note: str = ""
     #: Values of a refused field that ask for nothing.
-    harmless: tuple[Any, ...] = ()
+    harmless: Sequence[Any] = ()
 
 
 #: The fields of a file. A field that its class does not have is ignored, as the class does.
 Fields = Mapping[str, FileField]
+
+
+@cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """Return what ``NAME.toml`` beside this module has."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text())
+
+
+def fields_of(table: str, part: str = "") -> Fields:
+    """Return the fields in a table of ``fields.toml``, or in a part of one."""
+    rows = read_table("fields")[table]
+    return {name: FileField(**row) for name, row in (rows[part] if part else rows).items()}
 
 
 def read_json(path: Path) -> Any:

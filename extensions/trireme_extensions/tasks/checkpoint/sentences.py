@@ -10,67 +10,12 @@ from typing import Any
 import numpy as np
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_json, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import fields_of, read_json, read_object, refuse
 
 #: The modules' own package; another one is code of a repository, which is never run.
 PACKAGE = "sentence_transformers."
-OBEYED = FileField("obeyed")
-#: ``config_sentence_transformers.json``.
-SENTENCES: Fields = {
-    "activation_fn": FileField(
-        "obeyed", "of a cross-encoder: what its scores go through where texts are ranked"
-    ),
-    "__version__": FileField("without effect", "of Python's packages"),
-    "default_prompt_name": OBEYED,
-    "model_type": FileField("refused", "is another kind of model", ("SentenceTransformer",)),
-    "prompts": OBEYED,
-    "requirements": FileField("without effect", "of Python's packages"),
-    "similarity_fn_name": FileField("without effect", "the caller compares"),
-    "truncate_dim": FileField("refused", "cuts the vectors off; cut them off where they are used"),
-}
-#: ``modules.json``: the fields of each module.
-MODULE: Fields = {
-    "idx": FileField("without effect", "the order of the list counts"),
-    "kwargs": FileField("without effect", "names what a call may pass to a module; no request can"),
-    "name": FileField("without effect", "of the log"),
-    "path": FileField("obeyed", "its folder"),
-    "type": FileField("obeyed", "its class; a class that is not in this page is refused"),
-}
-#: The names of the next file, as ``sentence_bert_config.json``; the first that says something counts.
+#: The names of ``sentence_bert_config.json``; the first that says something counts.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-LOADING = FileField("without effect", "of loading weights; the graph has them")
-READING = FileField("refused", "changes how a text is read", ({},))
-#: ``sentence_bert_config.json``: the module Transformer.
-TRANSFORMER: Fields = {
-    "do_lower_case": OBEYED,
-    "max_seq_length": OBEYED,
-    "document_length": FileField("refused", "is of models with a vector for each token"),
-    "modality_config": FileField(
-        "refused",
-        "is not one text's token vectors",
-        (
-            {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-            {"text": {"method": "forward", "method_output_name": ["last_hidden_state"]}},
-            {"text": {"method": "__call__", "method_output_name": "last_hidden_state"}},
-            {},
-        ),
-    ),
-    "module_output_name": FileField("refused", "is not the vectors of tokens", ("token_embeddings",)),
-    "backend": LOADING,
-    "config_args": LOADING,
-    "config_kwargs": LOADING,
-    "model_args": LOADING,
-    "model_kwargs": LOADING,
-    "model_name_or_path": FileField("without effect", "says where the files come from"),
-    "processing_kwargs": READING,
-    "processor_kwargs": READING,
-    "tokenizer_args": READING,
-    "tokenizer_name_or_path": FileField("refused", "is another tokenizer; put its tokenizer.json here"),
-    "query_expansion": FileField("refused", "is of models with a vector for each token"),
-    "query_length": FileField("refused", "is of models with a vector for each token"),
-    "transformer_task": FileField("refused", "is another task", ("feature-extraction",)),
-    "unpad_inputs": FileField("without effect", "of speed"),
-}
 #: Older and newer names of the ways to pool, and the options here, in the order in which several are joined.
 POOLINGS = {
     "cls": "cls",
@@ -88,29 +33,8 @@ MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-ONE_VECTOR = FileField("refused", "is not the text's vector", ("sentence_embedding",))
-#: ``config.json`` of each module behind Transformer.
-MODULES: Mapping[str, Fields] = {
-    "Pooling": {
-        **dict.fromkeys(MODES, OBEYED),
-        "embedding_dimension": FileField("without effect", "the graph's output has it"),
-        "include_prompt": OBEYED,
-        "pooling_mode": OBEYED,
-        "word_embedding_dimension": FileField("without effect", "the graph's output has it"),
-    },
-    "Dense": {
-        "activation_function": OBEYED,
-        "bias": OBEYED,
-        "in_features": OBEYED,
-        "module_input_name": ONE_VECTOR,
-        "module_output_name": ONE_VECTOR,
-        "out_features": OBEYED,
-        "use_residual": FileField("refused", "is not obeyed here", (False,)),
-    },
-    "Dropout": {"dropout": FileField("without effect", "of training")},
-    "LayerNorm": {"dimension": OBEYED},
-    "Normalize": {"module_input_name": ONE_VECTOR, "module_output_name": ONE_VECTOR},
-}
+#: The modules that may be behind Transformer.
+MODULES = ("Pooling", "Dense", "Dropout", "LayerNorm", "Normalize")
 #: PyTorch's activations of a dense layer, and the names of the options here.
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
 #: The file of a whole model, and the kind of it that scores pairs of texts.
@@ -126,7 +50,7 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     Raises:
         CommandError: A module, or what one asks for, is not applied here; the sentence names it.
     """
-    refuse(*transformer(folder), TRANSFORMER)
+    refuse(*transformer(folder), fields_of("transformer"))
     options = _prompts(folder)
     modules = read_json(folder / "modules.json")
     if not modules:
@@ -145,7 +69,7 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         if kind not in MODULES or (kind == "Pooling") is has_pooling:
             raise _unknown(folder, module, "is not applied here")
         described = read_object(path / "config.json")
-        refuse(path / "config.json", described, MODULES[kind])
+        refuse(path / "config.json", described, fields_of("module", kind))
         if kind == "Pooling":
             has_pooling = True
             options |= _pooling(path / "config.json", described)
@@ -229,7 +153,7 @@ def _unknown(folder: Path, module: Mapping[str, Any], problem: str) -> CommandEr
 def _prompts(folder: Path) -> dict[str, Any]:
     path = folder / FILE
     described = read_object(path)
-    refuse(path, described, SENTENCES)
+    refuse(path, described, fields_of("sentences"))
     prompts = {name: text for name, text in (described.get("prompts") or {}).items() if text is not None}
     default = described.get("default_prompt_name")
     if default is not None and default not in prompts:

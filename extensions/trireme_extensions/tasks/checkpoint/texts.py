@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import Fields, FileField, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import fields_of, read_object, refuse
 from trireme_extensions.tasks.checkpoint.sentences import transformer
 from trireme_extensions.tasks.cleanup import add_clean_up
 
@@ -45,59 +45,6 @@ DECODING_TASKS = frozenset({"fill-mask", "text2text-generation"})
 CLEAN_UP = "clean_up_tokenization_spaces"
 #: In the order in which transformers adds them.
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-#: Fields that say where the files come from.
-ORIGIN = FileField("without effect", "says where the files come from")
-#: ``tokenizer_config.json`` and ``special_tokens_map.json``: the arguments of transformers' tokenizers.
-TOKENIZER: Fields = {
-    **{name: FileField("obeyed", "added to the vocabulary if it is not there") for name in SPECIAL_TOKENS},
-    "add_bos_token": FileField(
-        "without effect", "the post-processor of `tokenizer.json` counts, as in transformers"
-    ),
-    "add_eos_token": FileField("without effect", "as `add_bos_token`"),
-    "add_prefix_space": FileField("obeyed", "unless `tokenizer_class` is a class for any model"),
-    "added_tokens_decoder": FileField("obeyed", "tokens that `tokenizer.json` lacks are added"),
-    "additional_special_tokens": FileField("obeyed", "as `added_tokens_decoder`"),
-    "auto_map": FileField("without effect", "code of a repository is never run"),
-    "backend": FileField("without effect", "`tokenizer.json` counts"),
-    "chat_control_tokens": FileField("without effect", "no task has a chat"),
-    "chat_template": FileField("without effect", "no task has a chat"),
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": FileField(
-        "obeyed", "`clean_up_tokenization_spaces` counts for BPE too"
-    ),
-    "clean_up_tokenization_spaces": FileField(
-        "obeyed", "where text is decoded, in the decoder of `tokenizer.json`; for BPE not, as in transformers"
-    ),
-    "do_lower_case": FileField("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
-    "extra_special_tokens": FileField("obeyed", "as `added_tokens_decoder`"),
-    "files_loaded": ORIGIN,
-    "fix_mistral_regex": FileField("without effect", "`tokenizer.json` counts"),
-    "legacy": FileField("without effect", "`tokenizer.json` has it"),
-    "max_len": FileField("obeyed", "the older name of `model_max_length`"),
-    "max_length": FileField("without effect", "of a call that was made once"),
-    "model_input_names": FileField("without effect", "the graph's inputs count"),
-    "model_max_length": FileField("obeyed", "the least of it and the model's positions is `max_length`"),
-    "model_specific_special_tokens": FileField("obeyed", "as `added_tokens_decoder`"),
-    "name_or_path": ORIGIN,
-    "pad_to_multiple_of": FileField("without effect", "padding changes no answer"),
-    "pad_token_type_id": FileField("obeyed", "the type of a padding token"),
-    "padding_side": FileField(
-        "obeyed", "where padding is needed; with `left`, texts do not wait for batches"
-    ),
-    "processor_class": ORIGIN,
-    "response_schema": FileField("without effect", "no task has a chat"),
-    "response_template": FileField("without effect", "no task has a chat"),
-    "special_tokens_map_file": ORIGIN,
-    "split_special_tokens": FileField("refused", "cannot be written into tokenizer.json", (False,)),
-    "stride": FileField("without effect", "a text is read once"),
-    "strip_accents": FileField("obeyed", "as `do_lower_case`"),
-    "tokenize_chinese_chars": FileField("obeyed", "as `do_lower_case`"),
-    "tokenizer_class": FileField("without effect", "`tokenizer.json` counts"),
-    "tokenizer_file": ORIGIN,
-    "truncation_side": FileField("obeyed", "which end of a text that is too long is cut off"),
-    "truncation_strategy": FileField("without effect", "each task has its own"),
-    "verbose": FileField("without effect", "of the log"),
-}
 
 
 def max_length(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
@@ -137,7 +84,7 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str, tas
     """
     path = folder / "tokenizer_config.json"
     described = {**read_object(folder / "special_tokens_map.json"), **read_object(path)}
-    refuse(path, described, TOKENIZER)
+    refuse(path, described, fields_of("tokenizer"))
     described = {**TOKENIZER_DEFAULTS.get(_kind(described), {}), **described}
     tokenizer = Tokenizer.from_str(_normalised(text, described))
     if transformer(folder)[1].get("do_lower_case"):

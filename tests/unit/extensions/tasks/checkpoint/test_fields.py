@@ -16,12 +16,13 @@ from transformers.models.auto import configuration_auto
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from sm.errors import CommandError
-from tests.support.checkpoint_fields import CONFIG
+from tests.support.checkpoint_fields import CONFIG, SPEECH
 from trireme_extensions.tasks import hugging_face
-from trireme_extensions.tasks.checkpoint.generation_config import GENERATION, generation
-from trireme_extensions.tasks.checkpoint.pictures import COMMON, PROCESSORS, picture_steps
-from trireme_extensions.tasks.checkpoint.sounds import SOUND, SPEECH, sounds
-from trireme_extensions.tasks.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER
+from trireme_extensions.tasks.checkpoint.files import fields_of
+from trireme_extensions.tasks.checkpoint.generation_config import generation
+from trireme_extensions.tasks.checkpoint.pictures import picture_steps, processors
+from trireme_extensions.tasks.checkpoint.sounds import sounds
+from trireme_extensions.tasks.checkpoint.texts import OFFSET_POSITIONS
 from trireme_extensions.tasks.task_table import TASKS
 
 LIBRARY = Path(transformers.__file__).parent
@@ -63,12 +64,12 @@ def fields_of_pictures(name: str) -> Any:
     ("read", "table"),
     [
         (lambda: PretrainedConfig().to_dict().keys() - {"model_type"}, CONFIG),
-        (fields_of_pipelines, {**CONFIG, **GENERATION}),
-        (lambda: vars(GenerationConfig()).keys(), GENERATION),  # type: ignore[no-untyped-call]
-        (fields_of_tokenizers, {**TOKENIZER, **dict.fromkeys(INTERNAL.split())}),
+        (fields_of_pipelines, {**CONFIG, **fields_of("generation")}),
+        (lambda: vars(GenerationConfig()).keys(), fields_of("generation")),  # type: ignore[no-untyped-call]
+        (fields_of_tokenizers, {**fields_of("tokenizer"), **dict.fromkeys(INTERNAL.split())}),
         (fields_of_speech, SPEECH),
-        (fields_of_sound, SOUND),
-        *((fields_of_pictures(name), {**COMMON, **each.fields}) for name, each in PROCESSORS.items()),
+        (fields_of_sound, fields_of("sound")),
+        *((fields_of_pictures(name), each.fields) for name, each in processors().items() if name),
     ],
 )
 def test_every_field_of_transformers_is_in_the_table(read: Any, table: Collection[str]) -> None:

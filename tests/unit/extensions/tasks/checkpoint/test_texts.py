@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 
 from sm.client.texts import Padding
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.texts import TOKENIZER, configured_tokenizer, max_length
+from trireme_extensions.tasks.checkpoint.files import fields_of
+from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer, max_length
 
 WORDS = "where ada lives in paris Ada <s> </s> <pad> ##s [UNK] [CLS] [SEP] [PAD] [MASK]"
 TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]
@@ -169,9 +170,9 @@ def tokens(folder: Path, described: dict[str, Any]) -> tuple[Any, Any]:
     ]
 
 
-@pytest.mark.parametrize("field", sorted({*TOKENIZER} - TRIED_ELSEWHERE))
+@pytest.mark.parametrize("field", sorted({*fields_of("tokenizer")} - TRIED_ELSEWHERE))
 def test_a_field_that_is_called_without_effect_has_none_in_transformers(tmp_path: Path, field: str) -> None:
-    if TOKENIZER[field].effect != "without effect":
+    if fields_of("tokenizer")[field].effect != "without effect":
         return
     for write, described in ((write_byte_level, ROBERTA), (write_tokenizer, FAST)):
         write(tmp_path)
