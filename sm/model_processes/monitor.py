@@ -45,8 +45,6 @@ class Instance:
     #: True if it was dead before the model was taken out.
     crashed: bool = False
     reported: bool = False
-    #: True if its end wakes the supervisor.
-    wakes: bool = False
     #: The page of its shared memory with its health byte, and where that is; None if it cannot be mapped.
     health: tuple[mmap.mmap, int] | None = None
     #: The byte's last value, and how often others changed it.
@@ -69,7 +67,6 @@ class ModelProcessMonitor:
         processes: Finds them.
         shared: The models' generations. That of a model whose process is gone ends here.
         oom_killed: True if the kernel killed a process because memory ran out; reports each kill once.
-        watch_end: Makes the end of a process wake the supervisor; False if that is not possible.
         is_served: True if Triton says that it serves a model; None if it does not answer. Bounded in time.
     """
 
@@ -79,11 +76,10 @@ class ModelProcessMonitor:
         shared: SharedGeneration,
         oom_killed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
-        watch_end: Callable[[int], bool] = lambda _: False,
         is_served: Callable[[str], bool | None] = lambda _: False,
     ) -> None:
         self._processes, self._shared, self._clock = processes, shared, clock
-        self._oom_killed, self._watch_end, self._is_served = oom_killed, watch_end, is_served
+        self._oom_killed, self._is_served = oom_killed, is_served
         self._instances: dict[int, Instance] = {}
         self._next_search, self._next_question = 0.0, 0.0
         #: True once Triton's memory was seen to look as it is known to.
@@ -98,17 +94,6 @@ class ModelProcessMonitor:
     def has_instances(self) -> bool:
         """True if there are processes of Python models."""
         return bool(self._instances)
-
-    @property
-    def at_rest(self) -> bool:
-        """True if no poll is due soon: no model is out, and the end of each process wakes the supervisor.
-
-        A stopped process is noticed when it has a request, which its health byte says.
-        """
-        return self._shared.serves_all and all(
-            instance.wakes and instance.health is not None and instance.since is None
-            for instance in self._instances.values()
-        )
 
     def forget_times(self) -> None:
         """Count no time in which the whole box stood still."""
@@ -212,9 +197,7 @@ class ModelProcessMonitor:
         self._processes.search()
         for process in self._processes.serving:
             if process.pid not in self._instances and not process.ending:
-                self._instances[process.pid] = Instance(
-                    process, health=_map_health(process.arguments), wakes=self._watch_end(process.pid)
-                )
+                self._instances[process.pid] = Instance(process, health=_map_health(process.arguments))
 
     def _check(self, pid: int, instance: Instance) -> str:
         state = self._processes.state(pid)

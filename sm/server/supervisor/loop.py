@@ -41,13 +41,11 @@ from sm.settings import Settings
 from sm.triton import server
 from sm.triton.shared_memory_cleanup import make_private
 
-#: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
-#: processes of Python models, and at rest as often as they look at anything that wakes nobody.
-TICK_S, STEADY_TICK_S, REST_TICK_S = 0.05, PROCESS_POLL_INTERVAL_S, 1.0
-#: Seconds between two heartbeats for the workers; see sm.model_processes.generations. Triton may take a
-#: Python model's process for dead that was stopped this soon after a request began, if the whole box was.
-#: At rest, so many seconds after the last request of a Python model, fewer heartbeats are enough.
-HEARTBEAT_INTERVAL_S, REST_HEARTBEAT_INTERVAL_S, REST_S = 0.02, 0.2, 2.0
+#: Seconds between two ticks, each with a heartbeat for the workers (sm.model_processes.generations). The
+#: second is for a box at rest: every child is ready, no load is under way, and no Python model had a
+#: request for so many seconds. Triton may take a Python model's process for dead that was stopped this
+#: soon after a request began, if the whole box was.
+TICK_S, REST_TICK_S, REST_S = 0.05, PROCESS_POLL_INTERVAL_S, 2.0
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
@@ -96,7 +94,7 @@ class Loop:
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
         self._has_more_output = False
-        #: When a Python model was last seen to have a request, or to lose a process.
+        #: When a Python model was last seen to have a request.
         self._last_activity = time.monotonic()
         #: Wakes the control plane, which loads models again; not before this time.
         self._reloads, self._next_wake = os.open(box.reloads_pipe, os.O_RDWR | os.O_NONBLOCK), 0.0
@@ -143,10 +141,8 @@ class Loop:
             if self.manager.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            if self.manager.steady and not self._is_answering:
-                self._wait()
-            else:
-                self._handle_events(TICK_S)
+            if self._handle_events(self._seconds_to_tick) and self._is_steady and not self._has_more_output:
+                time.sleep(LOG_BATCH_S)
         self._close_port()
         return self.manager.exit_code
 
@@ -163,25 +159,18 @@ class Loop:
         if self._loads and time.monotonic() >= self._next_search:
             self._search()
         if not self._generation.serves_all and time.monotonic() >= self._next_wake:
-            self._next_wake = time.monotonic() + STEADY_TICK_S
+            self._next_wake = time.monotonic() + PROCESS_POLL_INTERVAL_S
             with contextlib.suppress(BlockingIOError):
                 os.write(self._reloads, b"1")
 
-    def _wait(self) -> None:
-        """Handle events until the next tick, as long as nothing else is due."""
-        started = time.monotonic()
-        while self.manager.steady:
-            now = time.monotonic()
-            # Only the processes of Python models need more heartbeats than ticks.
-            is_active = now < self._last_activity + REST_S
-            is_at_rest = not is_active and self._monitor.at_rest
-            remaining = started + (REST_TICK_S if is_at_rest else STEADY_TICK_S) - now
-            if remaining <= 0:
-                return
-            interval = HEARTBEAT_INTERVAL_S if is_active else REST_HEARTBEAT_INTERVAL_S
-            if self._handle_events(min(remaining, interval)) and not self._has_more_output:
-                time.sleep(LOG_BATCH_S)
-            self._heartbeat()
+    @property
+    def _seconds_to_tick(self) -> float:
+        is_active = self._loads or time.monotonic() < self._last_activity + REST_S
+        return REST_TICK_S if self._is_steady and not is_active else TICK_S
+
+    @property
+    def _is_steady(self) -> bool:
+        return self.manager.steady and not self._is_answering
 
     def _handle_events(self, seconds: float) -> bool:
         self._has_more_output = False
@@ -276,7 +265,6 @@ class Loop:
             self._model_processes,
             self._generation,
             lambda: self.oom_killed(0.0),
-            watch_end=self._watch_end,
             is_served=self._probes.is_served,
         )
 
@@ -284,8 +272,6 @@ class Loop:
         """Look for models' processes, judge the loads that are under way, and publish what was found."""
         began, self._next_search = now(), time.monotonic() + TICK_S
         self._loads = Load.read_all(self._box.loads_folder)
-        if self._loads:
-            self._last_activity = time.monotonic()
         triton = self.manager.children[TRITON].pid
         self._follow_triton(triton)
         self._model_processes.search()
@@ -300,21 +286,6 @@ class Loop:
                 self._write(self._box.processes_file, text)
                 self._published_processes = text
             self._generation.searched_at = began
-
-    def _watch_end(self, pid: int) -> bool:
-        """Make the end of a process wake the loop. Returns False if the kernel cannot, or if it has ended."""
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:
-            return False
-
-        def notice() -> None:
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
-            self._last_activity = time.monotonic()
-
-        self._selector.register(descriptor, EVENT_READ, notice)
-        return True
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S
@@ -384,7 +355,6 @@ class Loop:
         for report in read_reports(self._reports):
             if sentence := self._monitor.decide(report):
                 self.log("error", f"{sentence}; reloading the model")
-            self._last_activity = time.monotonic()
         self._search()
 
     def _read(self, pid: int) -> bool:

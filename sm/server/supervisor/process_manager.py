@@ -214,14 +214,6 @@ class ProcessManager:
                 self._attend(child, now)
                 if self.shutdown:
                     break
-            # While models load, the killed process is probably a model's. Then the start fails with that
-            # reason.
-            if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
-                # Here a model is the reason only if it was killed before the search for its processes saw it.
-                self.backend.log(
-                    "error",
-                    f"a process of the router, of nginx or of a model died{OOM_KILLED}; starting another",
-                )
         self.publish()
 
     def handle_exit(self, pid: int, status: int) -> None:
@@ -374,6 +366,12 @@ class ProcessManager:
         self._next_process_poll = now + PROCESS_POLL_INTERVAL_S
         for sentence in self.backend.poll_model_processes(triton.pid or 0):
             self.backend.log("error", f"{sentence}; reloading the model")
+        # While models load, the killed process is probably a model's: then the start fails with that reason.
+        # Here a model is the reason only if it was killed before the search for its processes saw it.
+        if self.backend.oom_killed(OOM_ATTRIBUTION_S):
+            self.backend.log(
+                "error", f"a process of the router, of nginx or of a model died{OOM_KILLED}; starting another"
+            )
         if reason := self.backend.replacement_wanted():
             triton.expected_exit = True
             self._replace_triton(triton, now, reason)

@@ -66,8 +66,8 @@ class Platform:
     endpoint: MultiModelEndpoint
     urls: dict[str, str]
     choice: random.Random
-    #: What the platform takes for loaded, in the order of the loads; false: it is being loaded.
-    loaded: dict[str, bool] = field(default_factory=dict)
+    #: The number of the load of what the platform takes for loaded, in their order; 0: it is being loaded or unloaded.
+    loaded: dict[str, int] = field(default_factory=dict)
     loads: Counter[int] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     done: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +77,7 @@ class Platform:
         """Load an archive that is not loaded; while the answer is 507, evict and load again."""
         with self.lock:
             name = self.choice.choice([name for name in self.urls if name not in self.loaded])
-            self.loaded[name] = False
+            self.loaded[name] = 0
         for _ in range(10):
             status = self.endpoint.load(name, self.urls[name]).status_code
             self.loads[status] += 1
@@ -86,7 +86,7 @@ class Platform:
         with self.lock:
             del self.loaded[name]
             if status == 200:
-                self.loaded[name] = True
+                self.loaded[name] = self.loads[200]
 
     def evict(self) -> bool:
         """Unload the model that was loaded first; False if none is loaded."""
@@ -94,32 +94,33 @@ class Platform:
             name = next(iter(self.names()), None)
             if name is None:
                 return False
-            del self.loaded[name]
+            number, self.loaded[name] = self.loaded[name], 0
         status = self.endpoint.unload(name).status_code
-        if status == 503:
-            # Triton is being started again, and then has the model again.
-            with self.lock:
-                self.loaded.setdefault(name, True)
-        elif status not in (200, 404):
+        with self.lock:
+            del self.loaded[name]
+            if status == 503:
+                # Triton is being started again, and then has the model again.
+                self.loaded[name] = number
+        if status not in (200, 404, 503):
             self.loads[status] += 1
         return True
 
     def names(self) -> list[str]:
-        return [name for name, is_loaded in self.loaded.items() if is_loaded]
+        return [name for name, number in self.loaded.items() if number]
 
     def call(self, seed: int) -> None:
         choice = random.Random(seed)
         while not self.done.is_set():
             with self.lock:
-                names = self.names()
-            if not names:
+                numbers = {name: self.loaded[name] for name in self.names()}
+            if not numbers:
                 time.sleep(0.05)
                 continue
-            name = choice.choice(names)
+            name = choice.choice(list(numbers))
             outcome = self.outcome(name)
             self.answers[outcome] += 1
             with self.lock:
-                if outcome == "404" and self.loaded.get(name):
+                if outcome == "404" and self.loaded.get(name) == numbers[name]:
                     # The box gave it up for lack of memory: the platform loads it again when it is called.
                     del self.loaded[name]
 
