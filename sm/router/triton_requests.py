@@ -77,7 +77,7 @@ class TritonForwarder:
     def run(self, request: TritonRequest, invocation: Invocation | None) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
         models = self._models
-        if request.message.target and not models.is_versioned(request.model):
+        if request.message.target:
             return request.model, self.pass_on("POST", request.message, invocation)
         served = models.use_model(request.model, invocation)
         if served is None:
@@ -85,41 +85,63 @@ class TritonForwarder:
                 raise models.explain(request.model)
             # Triton may have it since the start, or says that it has not.
             served = ResolvedModel(request.model, None, request.model)
-        name, model = served.name, served.entry
-        if not model:
+        if not served.entry:
             raise BadInput(
                 f"the archive of model {request.model!r} has no model that is called, only a client"
             )
         accept = accept_of(request)
         negotiate(accept, (EVENTS,) if request.streamed else (JSON, BINARY, OCTET_STREAM))
-        try:
-            upstream_request = to_upstream(request, model)
-            self._check_outputs(model, upstream_request)
-            answer = as_accepted(to_answer(self._upstream.send(upstream_request, invocation)), accept)
-            return name, answer if name == model else rename_model(answer, model, name)
-        except UnknownModel:
-            if models.comes_again and models.known(request.model) and not request.version:
-                raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
-            raise
+        asked = to_upstream(request, served.entry)
+        lost = models.known(request.model) and not request.version
+        return served.name, self._ask(asked, served.entry, served.name, accept, lost, invocation, to_answer)
 
     def pass_on(self, method: str, message: Message, invocation: Invocation | None) -> Answer:
         """Pass a request below ``/v2`` on as it is, but for a model that Triton knows by another name."""
         target, match = message.target, MODEL_PATH.match(message.target)
+        path, rest = target.partition("?")[0], target[match.end() :] if match else ""
         name = model = model_in(target)
-        if self._readiness is not None and target.partition("?")[0].endswith("/ready"):
+        if self._readiness is not None and path.endswith("/ready"):
             self._readiness.check(name)
-        if match and self._models.is_versioned(name):
-            served = self._models.use_model(name, invocation)
-            model = name if served is None else served.entry
+        is_versioned = match is not None and self._models.is_versioned(name)
+        if is_versioned and (served := self._models.use_model(name, invocation)) is not None:
+            model = served.entry or name
         if match:
-            target = model_path(model, target[match.end() :])
-        request = ProxyRequest(method, target, message.body, headers_of(message))
-        self._check_outputs(model, request)
+            target = model_path(model, rest)
         accept = message.headers.get("accept", "")
         if method == "POST":  # others change nothing, and may have no body
-            is_stream = target.partition("?")[0].endswith("/generate_stream")
-            negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
-        answer = as_accepted(to_v2_answer(self._upstream.send(request, invocation)), accept)
+            negotiate(accept, (EVENTS,) if path.endswith("/generate_stream") else (JSON, OCTET_STREAM))
+        request = ProxyRequest(method, target, message.body, headers_of(message))
+        lost = is_versioned and not rest.startswith("/versions/")
+        return self._ask(request, model, name, accept, lost, invocation, to_v2_answer)
+
+    def _ask(
+        self,
+        request: ProxyRequest,
+        model: str,
+        name: str,
+        accept: str,
+        comes_again: bool,
+        invocation: Invocation | None,
+        read: Callable[[ProxyReply], Answer],
+    ) -> Answer:
+        """Return Triton's answer in a type that the caller accepts, under the name that the caller knows.
+
+        Args:
+            request: For Triton.
+            model: Triton's name of the model.
+            name: The caller's.
+            accept: The caller's Accept header.
+            comes_again: True if the box loads the model again if Triton has lost it.
+            invocation: Uses the model.
+            read: Converts Triton's reply.
+        """
+        self._check_outputs(model, request)
+        try:
+            answer = as_accepted(read(self._upstream.send(request, invocation)), accept)
+        except UnknownModel:
+            if comes_again and self._models.comes_again:
+                raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
+            raise
         return answer if model == name else rename_model(answer, model, name)
 
     def _check_outputs(self, model: str, request: ProxyRequest) -> None:

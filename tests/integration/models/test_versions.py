@@ -12,8 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import requests
+import tritonclient.http
 
 from sm.settings import HERE
 from tests.integration.models.pushed_model import CLIENT, Pushed, expected, pushed, write
@@ -43,6 +45,7 @@ def test_a_new_version_takes_the_place_of_the_old_one_on_every_route(model: Push
         v2 = requests.post(f"{box.url}/{path}", json=REQUEST_BODY, timeout=60).json()
         assert (v2["model_name"], v2["outputs"][0]["data"]) == ("scaled", [2, 4])
     assert requests.get(f"{box.url}/v2/models/scaled", timeout=60).json()["name"] == "scaled"
+    assert binary_answer(box.url) == ("scaled", [2, 4])
     assert 'model="scaled-' not in box.scrape().partition("nv_inference")[0]
     assert model.push().json()["state"] == "unchanged"
     assert box.ping()[0] == 200
@@ -51,6 +54,16 @@ def test_a_new_version_takes_the_place_of_the_old_one_on_every_route(model: Push
     assert model.factor() == 2
     box.kill_and_wait_for_restart("triton")
     assert model.factor() == 2
+
+
+def binary_answer(url: str) -> tuple[str, list[float]]:
+    """Ask Triton's own client, which sends and takes tensors in binary."""
+    with tritonclient.http.InferenceServerClient(url.removeprefix("http://")) as triton:
+        (tensor,) = REQUEST_BODY["inputs"]
+        x = tritonclient.http.InferInput(tensor["name"], tensor["shape"], tensor["datatype"])
+        x.set_data_from_numpy(np.array(tensor["data"], np.float32).reshape(tensor["shape"]))
+        answer = triton.infer("scaled", [x])
+        return answer.get_response()["model_name"], answer.as_numpy("y").ravel().tolist()
 
 
 @pytest.mark.exhaustive
