@@ -10,9 +10,8 @@ import math
 import re
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sm.errors import BadInput
 
@@ -67,6 +66,9 @@ OTHER_KINDS = (
     (re.compile(rb"\s*[<{]"), "a text"),
 )
 
+#: A chunk's name, or a segment's marker; where its content begins; and the content's bytes.
+Chunk = tuple[bytes, int, int]
+Segment = tuple[int, int, int]
 EXIF = b"Exif\0\0"
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
@@ -232,23 +234,17 @@ def _jpeg(content: bytes) -> PictureHeader | None:
     )
 
 
-class _Place(NamedTuple):
-    """Where the next segments of a JPEG begin, and how many there were before."""
-
-    at: int = 2
-    number: int = 0
-
-
-def _read_segments(
-    content: bytes,
-    begin: _Place = _Place(),  # noqa: B008  (immutable)
-) -> tuple[deque[tuple[int, int, int]], _Place]:
+def _read_segments(content: bytes, begin: tuple[int, int] = (2, 0)) -> tuple[deque[Segment], tuple[int, int]]:
     """Read the segments up to the start of a scan: each one's marker, its content's offset, and its bytes.
 
     libjpeg goes through a file in the same way, so no scan that it would decode is missed. The data of a scan
     is searched only if the caller asks for what follows it.
+
+    Args:
+        content: The file's bytes.
+        begin: Where to begin, and how many segments there were before: the second part of the last result.
     """
-    segments: deque[tuple[int, int, int]] = deque()
+    segments: deque[Segment] = deque()
     at, number = begin
     search, end = MARKER.search, len(content) - 2
     while match := search(content, at):
@@ -266,7 +262,7 @@ def _read_segments(
         at += size
         if kind == SOS:
             break
-    return segments, _Place(at, number)
+    return segments, (at, number)
 
 
 def without_metadata(content: bytes) -> bytes:
@@ -309,20 +305,8 @@ def _png(content: bytes) -> PictureHeader | None:
     if content[12:16] != b"IHDR" or len(content) < 24:
         return None
     width, height = struct.unpack_from(">II", content, 16)
-    check_pixels(width, height)
-    exif = xmp = b""
-    compressed = 0
-    for name, at, size in _chunks(content, len(PNG_SIGNATURE), ">I4s", 4):
-        if name == b"eXIf":
-            exif = exif or content[at : at + size]
-        elif name == b"iTXt" and content.startswith(b"XML:com.adobe.xmp\0\0", at):
-            xmp = xmp or content[at : at + size]
-        if name in COMPRESSED_CHUNKS:
-            compressed += 1
-            if compressed > MAX_COMPRESSED_CHUNKS:
-                raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of compressed text")
-    orientation = _orientation(exif.removeprefix(EXIF), xmp)
-    return PictureHeader("PNG", width, height, RESULT_BYTES + PILLOW_BYTES, orientation=orientation)
+    chunks = _chunks(content, len(PNG_SIGNATURE), ">I4s", 4)
+    return _of_chunks("PNG", content, width, height, PILLOW_BYTES, chunks)
 
 
 def _webp(content: bytes) -> PictureHeader | None:
@@ -337,18 +321,30 @@ def _webp(content: bytes) -> PictureHeader | None:
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", content, 26))
     else:
         return None
+    return _of_chunks("WEBP", content, width, height, WEBP_BYTES, _chunks(content, 12, "<4sI", 0))
+
+
+def _of_chunks(
+    kind: str, content: bytes, width: int, height: int, decoder_bytes: int, chunks: Iterable[Chunk]
+) -> PictureHeader:
+    """Return the header of a PNG or WebP of this size, whose metadata are in its chunks."""
     check_pixels(width, height)
     exif = xmp = b""
-    for name, at, size in _chunks(content, 12, "<4sI", 0):
-        if name == b"EXIF":
+    compressed = 0
+    for name, at, size in chunks:
+        if name in (b"eXIf", b"EXIF"):
             exif = exif or content[at : at + size]
-        elif name == b"XMP ":
+        elif name == b"XMP " or (name == b"iTXt" and content.startswith(b"XML:com.adobe.xmp\0\0", at)):
             xmp = xmp or content[at : at + size]
+        if name in COMPRESSED_CHUNKS:
+            compressed += 1
+            if compressed > MAX_COMPRESSED_CHUNKS:
+                raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of compressed text")
     orientation = _orientation(exif.removeprefix(EXIF), xmp)
-    return PictureHeader("WEBP", width, height, RESULT_BYTES + WEBP_BYTES, orientation=orientation)
+    return PictureHeader(kind, width, height, RESULT_BYTES + decoder_bytes, orientation=orientation)
 
 
-def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[Chunk]:
     """Yield the name of each chunk of a PNG or WebP, the offset of its content, and the content's bytes.
 
     Args:

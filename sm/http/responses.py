@@ -77,9 +77,12 @@ class ReadResponse(Response):
 
 def respond(answer: Answer) -> Response:
     """Respond with a complete body to the request that Flask serves."""
-    return ReadResponse(
+    response = ReadResponse(
         answer.read(), answer.status, dict(answer.headers) or None, content_type=answer.content_type
     )
+    if answer.on_sent:
+        response.call_on_close(answer.on_sent)
+    return response
 
 
 def handle_errors(app: Flask, types: Mapping[str, RouteTypes] = ROUTES) -> None:

@@ -28,7 +28,7 @@ from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap
 from sm.router.request_flow import RequestFlow
-from sm.router.running_invocation import LogSample, in_company, record_overdue
+from sm.router.running_invocation import in_company, record_overdue
 from sm.router.triton_requests import TritonForwarder
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
@@ -46,26 +46,15 @@ def create(
     Poll("overdue", WATCH_S, record_overdue).start()
     readiness = Readiness(models.all_clients, unready_file(box, os.getpid()))
     readiness.watch()
-    app = Router(
-        flow_of(settings, box, models, calls, readiness, capture),
-        LogSample(settings.log_sample),
-        settings.max_body,
-        settings.timeout,
-        settings.longest_stream,
-        box.fronted,
-    )
+    app = Router(flow_of(settings, box, models, calls, readiness, capture), settings, box.fronted)
     app.register_blueprint(invocation_routes.blueprint(app))
+
+    def is_stopping() -> bool:
+        return bool(read_json(box.state_file, {}).get("draining", False))
+
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
-    max_connections = max(1, settings.threads - 1)
-    app.register_blueprint(
-        websocket.blueprint(
-            app,
-            max_connections,
-            settings.max_body,
-            lambda: read_json(box.state_file, {}).get("draining", False),
-            settings.cors_origins,
-        )
-    )
+    most = max(1, settings.threads - 1)
+    app.register_blueprint(websocket.blueprint(app, most, is_stopping, settings.cors_origins))
     app.register_blueprint(v2_routes.blueprint(app))
     app.register_blueprint(form_routes.blueprint(app, Forms.load()))
     return app

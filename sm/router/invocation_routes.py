@@ -25,6 +25,7 @@ from sm.router.request_flow import RequestFlow
 from sm.router.request_types import HEADER_PREFIX, Message
 from sm.router.running_invocation import LogSample, RunningInvocation
 from sm.router.wsgi import is_disconnected, read_message, respond, send
+from sm.settings import Settings
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -38,27 +39,16 @@ class Router(Flask):
 
     Args:
         flow: Answers invocations.
-        sample: Which of them are logged.
-        max_body: Bytes of a request's body, at most.
-        timeout: Seconds of an invocation, at most.
-        stream_timeout: Seconds of a streamed invocation, at most.
+        settings: Of the box.
         fronted: True if nginx is in front: it adds the request's id to each response, and its headers can be
             trusted (time of arrival, name of the API key).
     """
 
-    def __init__(
-        self,
-        flow: RequestFlow,
-        sample: LogSample,
-        max_body: int,
-        timeout: float,
-        stream_timeout: float,
-        fronted: bool,
-    ) -> None:
+    def __init__(self, flow: RequestFlow, settings: Settings, fronted: bool) -> None:
         super().__init__("trireme")
-        self.config["MAX_CONTENT_LENGTH"] = max_body
-        self.flow, self.sample, self.fronted = flow, sample, fronted
-        self.max_body, self.timeout, self.stream_timeout = max_body, timeout, stream_timeout
+        self.flow, self.fronted, self.sample = flow, fronted, LogSample(settings.log_sample)
+        self.max_body = self.config["MAX_CONTENT_LENGTH"] = settings.max_body
+        self.timeout, self.stream_timeout = settings.timeout, settings.longest_stream
         handle_errors(self, {**ROUTES, **flow.classifier.forms.route_types})
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -199,18 +199,13 @@ def check_origin(origin: str | None, own: str, listed: Collection[str]) -> None:
 
 
 def blueprint(
-    router: Router,
-    max_connections: int,
-    max_message: int,
-    is_stopping: Callable[[], bool],
-    origins: Collection[str] = (),
+    router: Router, max_connections: int, is_stopping: Callable[[], bool], origins: Collection[str] = ()
 ) -> Blueprint:
     """Create the WebSocket's route.
 
     Args:
         router: Answers the messages.
         max_connections: Open connections of each worker.
-        max_message: Bytes of a message.
         is_stopping: Returns True if the box is about to stop.
         origins: Those of web pages that may open one, besides the box's own.
     """
@@ -236,7 +231,7 @@ def blueprint(
         environ.pop("HTTP_X_TRIREME_START", None)
 
         def serve(connection: Any) -> None:
-            websocket = WebSocket(connection, max_message, router.stream_timeout)
+            websocket = WebSocket(connection, router.max_body, router.stream_timeout)
             with suppress(CallerGone, OSError):
                 headers = handshake.headers
                 for body in websocket.messages(is_stopping):

@@ -20,9 +20,10 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.errors import BadInput, body_too_large
+from sm.http import responses
 from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
 from sm.http.messages import BOM, EVENTS, Answer
-from sm.http.responses import HEADERS_KEY, REQUEST_ID_KEY, ReadResponse, request_id
+from sm.http.responses import HEADERS_KEY, REQUEST_ID_KEY, request_id
 from sm.router.back_pressure import finish
 from sm.router.event_streams import with_final_error
 from sm.router.request_types import Message
@@ -166,13 +167,11 @@ def respond(answer: Answer) -> Response:
 
 def to_response(answer: Answer, environ: WSGIEnvironment) -> Response:
     """Convert an answer for Flask; a complete body gets its Content-Length."""
-    headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        read = ReadResponse(answer.body, answer.status, headers, content_type=answer.content_type)
-        if answer.on_sent:
-            read.call_on_close(answer.on_sent)
-        return read
-    response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
+        return responses.respond(answer)
+    response = Response(
+        answer.body, answer.status, dict(answer.headers) or None, content_type=answer.content_type
+    )
     if answer.content_type.startswith(EVENTS):
         response.response = with_final_error(answer.body, request_id(environ))
     # nginx passes each chunk on as it arrives.

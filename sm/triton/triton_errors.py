@@ -92,10 +92,10 @@ class ErrorRule:
     #: length, or a caller's text makes it slow.
     text: re.Pattern[str]
     kind: type[TriremeError]
-    #: False if Triton may still write an answer.
-    finished: bool
     #: Empty for Triton's own text.
     sentence: str = ""
+    #: False if Triton may still write an answer.
+    finished: bool = True
     lost_region: bool = False
     overflowed: bool = False
 
@@ -150,7 +150,6 @@ RULES = (
         (Code.UNAVAILABLE,),
         _said(r"Request for unknown model: '(?P<subject>.*)' version [0-9]+ is not at ready state"),
         Refused,
-        True,
     ),
     ErrorRule(
         (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
@@ -159,7 +158,6 @@ RULES = (
             r"(?:(?:version [0-9]+ )?is not found|has no available versions)"
         ),
         UnknownModel,
-        True,
     ),
     ErrorRule(
         (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
@@ -170,27 +168,23 @@ RULES = (
             r"version should be an integral value > 0",
         ),
         UnknownModel,
-        True,
     ),
     ErrorRule(
         (Code.UNAVAILABLE,),
         _said(ID + "Exceeds maximum queue size"),
         Overloaded,
-        True,
         "the model's queue in Triton is full",
     ),
     ErrorRule(
         (Code.UNAVAILABLE, *ANSWERED),
         _said("Request timeout expired"),
         DeadlinePassed,
-        True,
         "the invocation's time ended in Triton's queue",
     ),
     ErrorRule(
         (Code.NOT_FOUND,),
         _said(r"Unable to find (?:system |cuda )?shared memory region: '.*'"),
         NotReady,
-        True,
         "Triton lost its shared memory",
         lost_region=True,
     ),
@@ -201,7 +195,6 @@ RULES = (
             r"should be at least [0-9]+ bytes to hold the results"
         ),
         ModelFailed,
-        True,
         overflowed=True,
     ),
     # Triton, while it stops.
@@ -214,8 +207,8 @@ RULES = (
             "(?:CANCELLED|Cancelled)?",
         ),
         Interrupted,
-        False,
         UNREACHABLE,
+        finished=False,
     ),
     ErrorRule(
         ANSWERED,
@@ -224,17 +217,17 @@ RULES = (
             r"Failed to obtain the health mutex)\.",
         ),
         Interrupted,
-        False,
         "the model's process does not respond; it is started again",
+        finished=False,
     ),
     ErrorRule(
         ANSWERED,
         _said(*MEMORY, *(PYTHON_FAILED + form for form in MEMORY)),
         OutOfMemory,
-        False,
+        finished=False,
     ),
     ErrorRule(
-        (), _said(r"Failed to process the request(?:s\.|\(s\) for model |s? for model ).*"), ModelFailed, True
+        (), _said(r"Failed to process the request(?:s\.|\(s\) for model |s? for model ).*"), ModelFailed
     ),
     # The box's own models, of an input that does not fit: a stream and ``generate`` lose the code.
     ErrorRule(
@@ -243,7 +236,6 @@ RULES = (
             r"InvalidArgument: \[ONNXRuntimeError\] : 2 : INVALID_ARGUMENT : .*", r"UnicodeDecodeError: .*"
         ),
         BadInput,
-        True,
     ),
     # Triton's parser of JSON, which answers 500 over HTTP.
     ErrorRule(
@@ -258,7 +250,6 @@ RULES = (
             r"attempt to (?:get members|access (?:JSON|non-existing)) .*",
         ),
         BadInput,
-        True,
     ),
 )
 #: The meaning of a text that fits no rule, by its code, and whether Triton has finished the request.
@@ -289,24 +280,20 @@ def translate_status(code: Code | None, text: str) -> Failed:
         if rule.codes and code and code not in rule.codes:
             continue
         if match := rule.text.fullmatch(said):
-            return _apply(rule, match, code or Code.INVALID_ARGUMENT, text, is_step=len(said) < len(text))
+            groups = match.groupdict()
+            return Failed(
+                rule.kind,
+                rule.sentence or sentence(text),
+                rule.finished,
+                rule.lost_region,
+                rule.overflowed,
+                stalled=(groups["instance"] or "") if "instance" in groups else None,
+                # An error of a step concerns the whole ensemble.
+                subject=groups.get("subject") if said == text else None,
+                code=code or Code.INVALID_ARGUMENT,
+                text=text,
+            )
     return _translate_code(code or Code.INVALID_ARGUMENT, text)
-
-
-def _apply(rule: ErrorRule, match: re.Match[str], code: Code, text: str, is_step: bool) -> Failed:
-    groups = match.groupdict()
-    return Failed(
-        rule.kind,
-        rule.sentence or sentence(text),
-        rule.finished,
-        rule.lost_region,
-        rule.overflowed,
-        stalled=(groups["instance"] or "") if "instance" in groups else None,
-        # An error of a step concerns the whole ensemble.
-        subject=None if is_step else groups.get("subject"),
-        code=code,
-        text=text,
-    )
 
 
 def _translate_code(code: Code, text: str) -> Failed:

@@ -48,7 +48,7 @@ def test_every_route_is_documented() -> None:
     for blueprint in (
         invocation_routes.blueprint(nothing),
         form_routes.blueprint(nothing, Forms.load()),
-        websocket.blueprint(nothing, 1, 1, bool),
+        websocket.blueprint(nothing, 1, bool),
         routes.blueprint(nothing),
         routes.execution_parameters(nothing),
         pages.blueprint(nothing),

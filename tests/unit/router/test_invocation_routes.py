@@ -20,9 +20,9 @@ from sm.router.classify import RequestClassifier
 from sm.router.invocation_routes import Router, blueprint
 from sm.router.records import OrderedMap
 from sm.router.request_flow import RequestFlow
-from sm.router.running_invocation import LogSample
 from sm.router.triton_requests import TritonForwarder
 from sm.server.logs import JsonFormatter
+from sm.settings import Settings
 from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
 from tests.support.client_sources import EmptyTriton
@@ -53,7 +53,8 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             calls,
             OrderedMap(pool, 2),
         )
-        app = Router(flow, LogSample(), 1000, 5.0, 5.0, behind_nginx)
+        app = Router(flow, Settings(), behind_nginx)
+        app.max_body = 1000
         app.register_blueprint(blueprint(app))
         yield app.test_client()
 
