@@ -35,7 +35,6 @@ GROUPS = {
             "Send each client's sample to a box and compare the answer with the golden one.",
             "sm.commands.selftest:add_arguments sm.commands.selftest:main",
             ("test", "test --url http://localhost:8080"),
-            same_as="check-client --all",
         ),
     },
     "Run a box": {
@@ -129,11 +128,10 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
     commands = root.add_subparsers(prog="sm", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
     if command:
-        same = f"\n\nThe same as 'sm {command.same_as}'." if command.same_as else ""
         examples = "".join(f"\n  sm {example}" for example in command.examples)
         command_parser = commands.add_parser(
             name,
-            description=fill(command.help, 100) + same,
+            description=fill(command.help, 100),
             epilog=f"examples:{examples}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -149,11 +147,7 @@ def overview() -> Iterator[str]:
         if group:
             yield f"{title}:"
         for name, command in group.items():
-            if command.same_as.partition(" ")[0] in known:
-                continue
-            others = [f"'{old}'" for old, c in known.items() if c.same_as.partition(" ")[0] == name]
-            also = f" (Old names: {', '.join(others)}.)" if others else ""
-            lines = wrap(command.help + also, 100 - NAME_WIDTH)
+            lines = wrap(command.help, 100 - NAME_WIDTH)
             yield f"  {name:<{NAME_WIDTH}}{lines[0]}"
             yield from (f"  {'':<{NAME_WIDTH}}{line}" for line in lines[1:])
         if group:

@@ -24,8 +24,6 @@ class Command(NamedTuple):
     functions: str
     #: The words after ``sm`` in two typical calls.
     examples: tuple[str, str]
-    #: The command that does the same, for an old name.
-    same_as: str = ""
 
     @property
     def arguments(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from sm.errors import CommandError
@@ -55,11 +56,10 @@ def append(line: str, file: Path) -> None:
     addition = separator + line.encode() + b"\n"
     keys.parse(present + addition, file)
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(file, "ab", opener=partial(os.open, mode=0o600)) as stream:
+            stream.write(addition)
     except OSError as error:
         raise KeyFileError(f"{file} cannot be written: {error.strerror}") from None
-    with os.fdopen(descriptor, "ab") as stream:
-        stream.write(addition)
 
 
 def read_api_key(file: Path | None) -> str:

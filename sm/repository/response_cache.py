@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sm.repository.ensembles import is_ensemble, steps
+from sm.repository.ensembles import is_ensemble, reachable, steps
 from sm.repository.models import Model
 
 
@@ -63,13 +63,8 @@ def _why_not(model: Model, by_name: Mapping[str, Model], is_step: bool) -> str:
 
 def _parts(model: Model, by_name: Mapping[str, Model]) -> list[Model]:
     """Return the models below an ensemble, also those of ensembles in it."""
-    found: dict[str, Model] = {}
-    waiting = [model]
-    while waiting:
-        new = {name: by_name[name] for name in steps(waiting.pop()) if name in by_name and name not in found}
-        found |= new
-        waiting += new.values()
-    return [*found.values()]
+    calls = {name: steps(each) for name, each in by_name.items()}
+    return [by_name[name] for name in reachable(calls, model.name) if name in by_name]
 
 
 def _keeps_state(model: Model) -> bool:

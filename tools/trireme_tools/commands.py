@@ -73,13 +73,11 @@ GROUPS = {
             "Set up everything and serve the demo's models.",
             "sm.cli:add_demo_arguments sm.cli:serve",
             ("demo", "demo --examples"),
-            same_as="serve --demo",
         ),
         "prepare": Command(
             "Fetch the demo's weights, convert them and build the model repository for the CPU.",
             "trireme_tools.prepare.prepare_command",
             ("prepare resnet", "prepare --triton"),
-            same_as="serve --prepare",
         ),
         "logs": Command(
             "Show and filter the log of a SageMaker endpoint's containers, or with --local of a box here.",

@@ -13,7 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -82,8 +83,7 @@ class Processes:
             os.close(child_end)
         os.set_blocking(output, False)
         self._running[child.pid] = child
-        if self._watchdog:
-            self._watchdog.add_group(child.pid)
+        self._tell_watchdog()
         return child.pid, output
 
     def signal(self, pid: int, number: int) -> None:
@@ -109,9 +109,12 @@ class Processes:
             child = self._running.pop(pid, None)
             if child is not None:
                 child.returncode = status
-                if self._watchdog:
-                    self._watchdog.remove_group(pid)
+                self._tell_watchdog()
                 yield pid, status
+
+    def _tell_watchdog(self) -> None:
+        if self._watchdog:
+            self._watchdog.set_groups(self._running)
 
     def kill_all(self) -> None:
         """Kill the group of every running child."""
@@ -187,6 +190,10 @@ class Signals:
         return []
 
 
+#: The last line of a supervisor that has cleaned up.
+DISMISSED = "done"
+
+
 class Watchdog:
     """The supervisor's end of a pipe to the watchdog process; the pipe closes when the supervisor dies."""
 
@@ -212,40 +219,27 @@ class Watchdog:
         os.close(receiver)
         return cls(pid, os.fdopen(sender, "w", buffering=1))
 
-    def add_group(self, pid: int) -> None:
-        """Add a process group to kill."""
-        self._send("group", pid)
-
-    def remove_group(self, pid: int) -> None:
-        """Remove a process group that has ended."""
-        self._send("forget", pid)
+    def set_groups(self, pids: Iterable[int]) -> None:
+        """Say which process groups are to be killed."""
+        with contextlib.suppress(OSError, ValueError):  # the box works without its watchdog, too
+            self._pipe.write(f"{' '.join(map(str, pids))}\n")
 
     def dismiss(self) -> None:
         """End the process: the supervisor has cleaned up itself."""
-        self._send("done", "")
+        with contextlib.suppress(OSError, ValueError):
+            self._pipe.write(f"{DISMISSED}\n")
         with contextlib.suppress(OSError):
             self._pipe.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def _send(self, command: str, argument: object) -> None:
-        # The box works without its watchdog, too.
-        with contextlib.suppress(OSError, ValueError):
-            self._pipe.write(f"{command} {argument}\n")
-
 
 def _watch(lines: TextIO, clean: Callable[[], object]) -> None:
-    """Collect groups until the pipe ends; then kill them and clean up, unless dismissed."""
-    groups: set[int] = set()
-    for line in lines:
-        command, _, group = line.rstrip("\n").partition(" ")
-        if command == "done":
-            return
-        if command == "group":
-            groups.add(int(group))
-        else:
-            groups.discard(int(group))
-    for pid in groups:
+    """Read the groups until the pipe ends; then kill the last ones and clean up, unless dismissed."""
+    groups = "".join(deque(lines, maxlen=1)).split()
+    if groups == [DISMISSED]:
+        return
+    for pid in map(int, groups):
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
     clean()
