@@ -72,7 +72,7 @@ class Call:
         """Return the place of a wrong field as this form calls it.
 
         Args:
-            path: Within :attr:`root`, or ``("parameters", name)``.
+            path: It begins with :attr:`root`, or is ``("parameters", name)``.
         """
         return path
 

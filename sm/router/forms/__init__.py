@@ -38,12 +38,16 @@ in it what ``read`` noted by ``reading.echo = value.get("id")``, before its firs
         def write_error(self, error, request_id, echo):    # status and headers stay
             return sm.http.messages.write_error(error, request_id, {"id": echo, "error": error.sentence})
 
-It may add its part of ``/openapi.json`` (``schema``) and a
-list of the models that it can call (``lists``); a call has words of its own for a field (``Call.name``),
-and may keep and write an answer of many large results itself (``keep``, ``write``).
+It may add its part of ``/openapi.json`` (``schema``) and a list of the models that it can call (``lists``),
+and keep and write an answer of many large results itself (``keep``, ``write``). An error's path begins with
+``root`` and ends with the field of the client's own record; where a caller does not write that field,
+``Call.name`` takes it out: ``("texts", 2, "text")`` becomes ``("texts", 2)``. A ``Call`` answers JSON:
+another ``Accept`` is a 406.
 
 A body of ``/invocations`` is of the first row of ``table.py`` that has it: the core's rows of certain types
-first, then those of extensions, then v2, generate, dispatch. A row of an extension is asked for many
-bodies: it looks at ``reading.kind``, ``reading.body[:1]`` or ``reading.client`` before ``reading.value``. A
-path of its own may have several forms: the last one takes what no other has.
+first, then those of extensions, then v2, generate, dispatch. Extensions are asked in the order of their entry
+points' names, and each one's rows in the order of its tuple: a row that another would take stands before it.
+A row of an extension is asked for many bodies: it looks at ``reading.kind``, ``reading.body[:1]`` or
+``reading.client`` before ``reading.value``. A path of its own may have several forms: the last one takes what
+no other has.
 """
