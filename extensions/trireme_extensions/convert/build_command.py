@@ -74,6 +74,11 @@ def find_builder(request: BuildRequest, asked: Collection[str], say: Callable[[s
         return ModelBuilder
 
 
+#: Options that are fields of the request as they are.
+AS_ASKED = (
+    *("batch", "workspace", "timing_cache", "calibration", "max_drop", "compare"),
+    *("strongly_typed", "version_compatible", "hardware_compatibility"),
+)
 #: Removes the folders that a killed build would leave in the repository.
 REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
 
@@ -98,7 +103,6 @@ def run(options: argparse.Namespace) -> int:
         target=options.target,
         out=out,
         source=source,
-        batch=options.batch,
         # The graph of the CPU target stays in fp32: what runs it is chosen at each load.
         precision="fp32" if target == "cpu" else precision,
         wanted=wanted(options.engine, precision, options.tolerance, options.calibration)
@@ -106,15 +110,8 @@ def run(options: argparse.Namespace) -> int:
         else Wanted(),
         changes=tuple(name for name in CHANGES if getattr(options, name) and (name, target) != IMPOSSIBLE),
         shapes=dict(options.shapes),
-        workspace=options.workspace,
-        timing_cache=options.timing_cache,
-        calibration=options.calibration,
-        max_drop=options.max_drop,
-        strongly_typed=options.strongly_typed,
-        version_compatible=options.version_compatible,
-        hardware_compatibility=options.hardware_compatibility,
-        compare=options.compare,
         measured=target == "cpu" and (options.engine == FASTEST or options.calibration is not None),
+        **{name: getattr(options, name) for name in AS_ASKED},
     )
     if options.trial_seconds <= 0 or options.trial_memory <= 0:
         raise CommandError("--trial-seconds and --trial-memory must be more than 0.")

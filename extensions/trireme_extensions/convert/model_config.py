@@ -132,14 +132,6 @@ def add_tensors(tensors: Any, values: Sequence[Value], *, batched: bool) -> None
         tensors.add(name=value.name, data_type=datatype, dims=dims)
 
 
-def add_warm_up(graph: Graph, config: Any) -> Any:
-    """Return the configuration with the graph's warm-up, unless it has one of its own."""
-    extended = _copy(config)
-    if not extended.model_warmup:
-        extended.model_warmup.extend(from_graph(graph, config.name, 1).model_warmup)
-    return extended
-
-
 def merge(generated: Any, written: Any) -> Any:
     """Return ``generated`` with each field that ``written`` has replaced."""
     merged = _copy(generated)

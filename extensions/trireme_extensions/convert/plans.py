@@ -53,6 +53,8 @@ class TensorRTPlan:
     hardware_compatibility: Compatibility = "none"
 
 
+#: What a plan has of a build's request, and of the manifest of an older plan.
+KEPT = ("precision", "strongly_typed", "version_compatible", "hardware_compatibility")
 #: TensorRT's names of the kinds of compatibility.
 LEVELS = {"ampere+": "AMPERE_PLUS", "sameComputeCapability": "SAME_COMPUTE_CAPABILITY"}
 #: Patterns of a log and the sentence for each; ``{0}`` is the pattern's group.
@@ -324,10 +326,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         file=out / PLAN,
         log=out / LOG,
         profiles=old.profiles,
-        precision=old.precision,
         timing_cache=timing_cache,
-        strongly_typed=old.strongly_typed,
-        version_compatible=old.version_compatible,
-        hardware_compatibility=old.hardware_compatibility,
+        **{name: getattr(old, name) for name in KEPT},
     )
     old.model_copy(update={**build_plan(plan)._asdict(), "built": manifest.now()}).write(out)

@@ -24,7 +24,7 @@ from trireme_extensions.convert import build_request, onnx_cpu
 from trireme_extensions.convert.build_request import BuildRequest, Range
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.plans import LOG, PLAN, TensorRTPlan, build_plan
+from trireme_extensions.convert.plans import KEPT, LOG, PLAN, TensorRTPlan, build_plan
 
 GRAPH = "model.onnx"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
@@ -143,12 +143,9 @@ def tensorrt(
         file=folder / PLAN,
         log=request.out / f"{request.model}.{LOG}",  # it stays there if the build fails
         profiles=profiles,
-        precision=request.precision,
         workspace=request.workspace,
         timing_cache=request.timing_cache,
-        strongly_typed=request.strongly_typed,
-        version_compatible=request.version_compatible,
-        hardware_compatibility=request.hardware_compatibility,
+        **{name: getattr(request, name) for name in KEPT},
     )
     built = build_plan(plan)
     plan.log.replace(folder / LOG)

@@ -18,7 +18,7 @@ from sm.settings import PACKAGE, Settings
 from trireme_extensions.tasks.checkpoint import texts
 from trireme_extensions.tasks.checkpoint.activations import REMAINING, last_activation
 from trireme_extensions.tasks.checkpoint.detectors import detector
-from trireme_extensions.tasks.checkpoint.files import read_json
+from trireme_extensions.tasks.checkpoint.files import read_json, read_table
 from trireme_extensions.tasks.checkpoint.generation_config import generation
 from trireme_extensions.tasks.checkpoint.pictures import picture_steps
 from trireme_extensions.tasks.checkpoint.sentences import is_cross_encoder, relevance, sentences
@@ -29,36 +29,10 @@ GRAPHS = ("model.onnx", "onnx/model.onnx")
 #: The graphs of an encoder with a decoder.
 ENCODERS, DECODER = ("encoder_model.onnx", "onnx/encoder_model.onnx"), "decoder_model.onnx"
 TEXT_TO_TEXT = "text2text-generation"
-#: The task of an architecture, by the end of its name.
-ARCHITECTURES = {
-    "ForConditionalGeneration": TEXT_TO_TEXT,
-    "MarianMTModel": TEXT_TO_TEXT,
-    "ForMaskedLM": "fill-mask",
-    "ForObjectDetection": "object-detection",
-    "ForImageClassification": "image-classification",
-    "ForSemanticSegmentation": "image-segmentation",
-    "ForQuestionAnswering": "question-answering",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-}
-#: The same for a model of sound.
-SOUND_ARCHITECTURES = {
-    "ForCTC": "automatic-speech-recognition",
-    "ForSequenceClassification": "audio-classification",
-}
-#: Hugging Face's other names of tasks.
-ALIASES = {
-    "summarization": TEXT_TO_TEXT,
-    "translation": TEXT_TO_TEXT,
-    "ner": "token-classification",
-    "sentiment-analysis": "text-classification",
-    "feature-extraction": "sentence-embeddings",
-    "image-feature-extraction": "image-embeddings",
-    "sentence-similarity": "sentence-embeddings",
-    "text-ranking": "text-classification",
-}
 #: Hugging Face's name of a translation between two languages.
 TRANSLATION = re.compile(r"translation_\w+_to_\w+")
+#: The tasks of sound.
+SOUND_TASKS = ("automatic-speech-recognition", "audio-classification")
 #: The tasks whose scores become probabilities, and what does that for each ``problem_type``.
 CLASSIFICATIONS = ("audio-classification", "image-classification", "text-classification")
 ACTIVATIONS = {
@@ -185,7 +159,8 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
     """
     config = read_json(folder / "config.json")
     asked = task
-    task = ALIASES.get(task, TEXT_TO_TEXT if TRANSLATION.fullmatch(task) else task)
+    aliases = read_table("types")["tasks"]
+    task = aliases.get(task, TEXT_TO_TEXT if TRANSLATION.fullmatch(task) else task)
     task = task or _task_of(folder, config, option)
     if task not in TASKS:
         raise CommandError(f"{option} is {task!r}; there are: {OPTIONS}.")
@@ -201,7 +176,7 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
     if task.startswith(("image", "object")):
         if not preprocess and (steps := picture_steps(folder, config)):
             found.files["preprocess.json"] = _json(steps)
-    elif task in SOUND_ARCHITECTURES.values():
+    elif task in SOUND_TASKS:
         options = sounds(folder, task == "automatic-speech-recognition")
         if vocabulary := read_json(folder / "vocab.json"):
             found.files["vocab.json"] = _json(vocabulary)
@@ -237,9 +212,9 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
         return "sentence-embeddings"
     names = config.get("architectures") or [""]
     is_sound = "sampling_rate" in extractor(folder)[1]
-    for end, task in (SOUND_ARCHITECTURES if is_sound else ARCHITECTURES).items():
+    for end, task in read_table("types")["sound_architectures" if is_sound else "architectures"].items():
         if names[0].endswith(end):
-            return task
+            return str(task)
     raise CommandError(
         f"{folder / 'config.json'} names no known task (architectures: {', '.join(names) or 'none'}): name "
         f"it with {option}: {OPTIONS}."

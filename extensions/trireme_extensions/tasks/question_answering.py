@@ -94,7 +94,7 @@ class QuestionAnswering(WindowedTask):
         return payload.question, payload.context
 
     def wrong_text(self, problem: str) -> WrongPayload:
-        return WrongPayload(f"payload.context: with the question it {problem}", field="payload.context")
+        return WrongPayload(f"with the question it {problem}", field=("payload", "context"))
 
     def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return OUTPUTS
@@ -113,11 +113,10 @@ class QuestionAnswering(WindowedTask):
         overlap = min(OVERLAP_TOKENS, window // 2) if options.doc_stride is None else options.doc_stride
         payload._windows = slide(context, len(table), window, overlap)
         if not payload._windows or overlap > window:
-            field = "payload.question" if options.doc_stride is None else "parameters.doc_stride"
             raise WrongPayload(
-                f"{field}: a window has {window} tokens, {len(table) - len(context)} of them the "
+                f"a window has {window} tokens, {len(table) - len(context)} of them the "
                 f"question's; with {overlap} in common too little is left for the context",
-                field=field,
+                field=("payload", "question") if options.doc_stride is None else ("parameters", "doc_stride"),
             )
 
     def postprocess(self, outputs: Tensors, payload: Question) -> WindowAnswers:

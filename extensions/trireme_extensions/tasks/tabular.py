@@ -22,18 +22,12 @@ from sm.errors import BadInput, WrongPayload
 from sm.http.messages import CSV, NPY
 from trireme_extensions.tasks.task_file import TASK_FILE, TaskFile
 
+INTEGERS = ("INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32", "UINT16", "UINT8")
 DTYPES: Mapping[str, Any] = {
     "FP32": np.float32,
     "FP64": np.float64,
     "FP16": np.float16,
-    "INT64": np.int64,
-    "INT32": np.int32,
-    "INT16": np.int16,
-    "INT8": np.int8,
-    "UINT64": np.uint64,
-    "UINT32": np.uint32,
-    "UINT16": np.uint16,
-    "UINT8": np.uint8,
+    **{name: np.dtype(name.lower()) for name in INTEGERS},
     "BOOL": np.bool_,
     "BYTES": np.object_,
 }
@@ -232,14 +226,12 @@ class Tabular(TensorClient):
         if payload.header is None and (not is_own or all(map(NUMBER.fullmatch, header))):
             return rows, 0
         if len(rows) == 1:
-            raise WrongPayload(f"payload.rows: there is only the header {header}", field="payload.rows")
+            raise WrongPayload(f"there is only the header {header}", field=("payload", "rows"))
         if not self.are_named:
             return rows[1:], 1
         if not is_own:
-            raise WrongPayload(
-                f"payload.rows[0]: the header is {str(header)[:200]}; the columns are {self.names}",
-                field="payload.rows[0]",
-            )
+            problem = f"the header is {str(header)[:200]}; the columns are {self.names}"
+            raise WrongPayload(problem, field=("payload", "rows", 0))
         for number, row in enumerate(rows[1:], 1):
             self.check_length(row, number)
         return [
@@ -249,8 +241,8 @@ class Tabular(TensorClient):
     def check_length(self, row: Mapping[str, Any] | Sequence[Any], number: int) -> None:
         """Raise :class:`WrongPayload` if a row has more or fewer values than there are columns."""
         if not isinstance(row, Mapping) and len(row) != len(self.names):
-            field = f"payload.rows[{number}]"
-            raise WrongPayload(f"{field}: has {len(row)} values for {len(self.names)} columns", field=field)
+            problem = f"has {len(row)} values for {len(self.names)} columns"
+            raise WrongPayload(problem, field=("payload", "rows", number))
 
     def ordered(self, row: Mapping[str, Any] | Sequence[Any], number: int) -> list[Any]:
         """Return the values of a row in the model's order."""
@@ -258,11 +250,10 @@ class Tabular(TensorClient):
         if not isinstance(row, Mapping):
             return list(row)
         if row.keys() != set(self.names):
-            field = f"payload.rows[{number}]"
             missing = sorted(set(self.names) - row.keys())
             unknown = heapq.nsmallest(5, () if missing else row.keys() - set(self.names))
             problem = f"lacks {missing}" if missing else f"has unknown columns {unknown}"
-            raise WrongPayload(f"{field}: {problem}; the columns are {self.names}", field=field)
+            raise WrongPayload(f"{problem}; the columns are {self.names}", field=("payload", "rows", number))
         return [row[name] for name in self.names]
 
     def column(self, name: str, tensor: TensorMetadata, values: Sequence[Any], first: int) -> Array:
@@ -272,10 +263,8 @@ class Tabular(TensorClient):
             try:
                 cells.append(read(value))
             except (ValueError, OverflowError):
-                field = f"payload.rows[{number}]"
-                raise WrongPayload(
-                    f"{field}: column {name!r} has values that are not {tensor.datatype}", field=field
-                ) from None
+                problem = f"column {name!r} has values that are not {tensor.datatype}"
+                raise WrongPayload(problem, field=("payload", "rows", number)) from None
         converted: Array = np.array(cells, DTYPES[tensor.datatype])
         return converted
 

@@ -189,8 +189,8 @@ class TextTask(TextClient, Task):
         parts: list[Any] = [self.part_of(text, end) for text in texts]
         room = most - self.whole.num_special_tokens_to_add(len(parts) == 2)
         if room < len(parts):
-            field = "parameters.max_input_tokens"
-            raise WrongPayload(f"{field}: {most} tokens leave no room for a text", field=field)
+            field = ("parameters", "max_input_tokens")
+            raise WrongPayload(f"{most} tokens leave no room for a text", field=field)
         for part, count in zip(parts, share_room([len(part) for part in parts], room), strict=True):
             part.truncate(count, direction=end)
         return self.whole.post_process(*parts)
@@ -355,8 +355,7 @@ class TextClassification(TextTask, Classifier):
             (encoding,) = super().encode([payload])
             return encoding
         if len(query) > most:
-            field = "parameters.query"
-            raise WrongPayload(f"{field}: has over {most:,} characters", field=field)
+            raise WrongPayload(f"has over {most:,} characters", field=("parameters", "query"))
         if len(query) + len(payload.text) > most:
             raise self.wrong_text(f"has over {most:,} characters")
         # The parameters are those of all texts of the request.
@@ -449,8 +448,8 @@ class ZeroShotClassification(TextTask):
             if len(payload.text) + characters > most:
                 raise self.wrong_text(f"has, with a label, over {most:,} characters")
             if all_characters > most:
-                field = "payload.labels"
-                raise WrongPayload(f"{field}: in their sentences have over {most:,} characters", field=field)
+                field = ("payload", "labels")
+                raise WrongPayload(f"in their sentences have over {most:,} characters", field=field)
             yield hypothesis.replace("{}", label)
 
     def takes_batches(self) -> bool:
@@ -568,11 +567,8 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
             prompt: str = self.settings.prompt
             return prompt
         if asked.prompt_name not in prompts:
-            field = "parameters.prompt_name"
-            names = ", ".join(prompts) or "none"
-            raise WrongPayload(
-                f"{field}: {asked.prompt_name!r} is not a prompt; there are: {names}", field=field
-            )
+            problem = f"{asked.prompt_name!r} is not a prompt; there are: {', '.join(prompts) or 'none'}"
+            raise WrongPayload(problem, field=("parameters", "prompt_name"))
         named: str = prompts[asked.prompt_name]
         return named
 
@@ -607,23 +603,18 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse ids that the model has no token for, and too many."""
-        size = self.tokenizer.get_vocab_size()
-        field = "payload.token_ids"
+        size, field = self.tokenizer.get_vocab_size(), ("payload", "token_ids")
         if len(ids) > self.max_length:
-            raise WrongPayload(
-                f"{field}: {len(ids)} tokens are sent, the model takes {self.max_length}", field=field
-            )
+            raise WrongPayload(f"{len(ids)} tokens are sent, the model takes {self.max_length}", field=field)
         if max(ids) >= size:
-            raise WrongPayload(f"{field}: {max(ids)} is not a token; there are {size:,}", field=field)
+            raise WrongPayload(f"{max(ids)} is not a token; there are {size:,}", field=field)
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
         vector = self.pool(outputs[self.output.name], payload).astype(np.float32)
         asked = payload.parameters.normalize
         if asked is False and self.is_unit:
-            field = "parameters.normalize"
-            raise WrongPayload(
-                f"{field}: the vectors of this model's graph have the length 1; leave it out", field=field
-            )
+            problem = "the vectors of this model's graph have the length 1; leave it out"
+            raise WrongPayload(problem, field=("parameters", "normalize"))
         for layer in self.layers:
             if asked is not False or layer is not self.layers[-1] or layer.kind != "normalise":
                 vector = self.apply(layer, vector)

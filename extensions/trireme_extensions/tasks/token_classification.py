@@ -105,10 +105,9 @@ class TokenClassification(WindowedTask):
         (own,) = np.nonzero(~table.is_special)
         payload._windows = slide(own, len(table), self.max_length, stride)
         if not payload._windows:
-            field = "parameters.stride"
             raise WrongPayload(
-                f"{field}: the model reads {self.max_length} tokens; with {stride} in common too few are new",
-                field=field,
+                f"the model reads {self.max_length} tokens; with {stride} in common too few are new",
+                field=("parameters", "stride"),
             )
 
     def join(self, windows: Sequence[Any], payload: LabelledText) -> list[dict[str, Any]]:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,10 +191,3 @@ def _repeated(seen: list[int], tokens: list[int], size: int) -> list[int]:
 def _force(row: Scores, tokens: list[int]) -> None:
     row[:] = -np.inf
     row[tokens] = 0
-
-
-def rules_of(config: dict[str, Any]) -> TokenRules:
-    """Return the rules in a configuration; what is null is not there."""
-    return TokenRules.model_validate(
-        {name: config[name] for name in TokenRules.model_fields if config.get(name) is not None}
-    )

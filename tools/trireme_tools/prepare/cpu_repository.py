@@ -117,7 +117,9 @@ def run_on_cpu(
         final = model_config.for_cpu(
             model_config.adapt_config(written, changes.names, graphs.served), graphs.served
         )
-        (model / "config.pbtxt").write_text(write_config(model_config.add_warm_up(graphs.served, final)))
+        if not final.model_warmup:
+            final.model_warmup.extend(model_config.from_graph(graphs.served, final.name, 1).model_warmup)
+        (model / "config.pbtxt").write_text(write_config(final))
         place_on_cpu(graphs.served, version_folder)
     if client:
         samples.from_samples(Graph.read(graph), graphs.applied, client, model.parent, version_folder)

@@ -7,7 +7,9 @@ graph is read, as OpenVINO has it, and the range of each value is followed from 
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -73,21 +75,21 @@ def _first(case: Case) -> Span:
     return case.inputs[0].low, case.inputs[0].high
 
 
-def _sum(case: Case) -> Span:
-    one, other = case.inputs
-    return one.low + other.low, one.high + other.high
+def _ends(operation: Callable[..., float]) -> Callable[[Case], Span]:
+    """Return the span of an operation that only grows, or only shrinks, along each of its inputs."""
 
+    def span(case: Case) -> Span:
+        corners = [operation(*each) for each in itertools.product(*(known[:2] for known in case.inputs))]
+        numbers = [each for each in corners if not math.isnan(each)]  # infinity less infinity
+        return min(numbers, default=-INF), max(numbers, default=INF)
 
-def _difference(case: Case) -> Span:
-    one, other = case.inputs
-    return one.low - other.high, one.high - other.low
+    return span
 
 
 def _times(case: Case) -> Span:
-    one, other = case.inputs
-    corners = [_product(left, right) for left in one[:2] for right in other[:2]]
+    low, high = _ends(_product)(case)
     is_square = case.node.input_value(0) == case.node.input_value(1)
-    return (max(0, min(corners)) if is_square else min(corners)), max(corners)
+    return (max(0, low) if is_square else low), high
 
 
 def _quotient(case: Case) -> Span:
@@ -111,14 +113,6 @@ def _power(case: Case) -> Span:
     return (0 if base.low >= 0 or is_even else -highest), highest
 
 
-def _largest(case: Case) -> Span:
-    return max(each.low for each in case.inputs), max(each.high for each in case.inputs)
-
-
-def _least(case: Case) -> Span:
-    return min(each.low for each in case.inputs), min(each.high for each in case.inputs)
-
-
 def _clamped(case: Case) -> Span:
     said, (low, high) = case.node.get_attributes(), _first(case)
     return max(low, said["min"]), max(min(high, said["max"]), said["min"])
@@ -127,20 +121,6 @@ def _clamped(case: Case) -> Span:
 def _magnitude(case: Case) -> Span:
     low, high = _first(case)
     return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-
-
-def _negated(case: Case) -> Span:
-    low, high = _first(case)
-    return -high, -low
-
-
-def _positive(case: Case) -> Span:
-    low, high = _first(case)
-    return max(0, low), max(0, high)
-
-
-def _truth(_: Case) -> Span:
-    return 0, 1
 
 
 def _remainder(case: Case) -> Span:
@@ -174,12 +154,11 @@ def _total_product(case: Case) -> Span:
 
 
 def _total_of_products(case: Case) -> Span:
-    one, other = case.inputs
-    corners = [_product(left, right) for left in one[:2] for right in other[:2]]
+    low, high = _ends(_product)(case)
     axis = -2 if case.node.get_attributes().get("transpose_a") else -1
     rank = _rank(case.node.input(0))
     count = case.count([axis if rank > 1 else 0]) if rank else case.size
-    return min(0, _product(min(corners), count)), max(0, _product(max(corners), count))
+    return min(0, _product(low, count)), max(0, _product(high, count))
 
 
 def _converted(case: Case) -> Span:
@@ -189,11 +168,6 @@ def _converted(case: Case) -> Span:
 
 def _span(low: float, high: float) -> Callable[[Case], Span]:
     return lambda _: (low, high)
-
-
-def _root(case: Case) -> Span:
-    low, high = _first(case)
-    return math.sqrt(max(0, low)), math.sqrt(max(0, high))
 
 
 def _index(case: Case) -> Span:
@@ -223,25 +197,25 @@ TABLE: Mapping[str, Rule] = {
     ),
     **_each("Range Result ScatterElementsUpdate ScatterNDUpdate Select Slice Split", Rule(INT32, _union)),
     **_each("Squeeze Tile Transpose Unsqueeze VariadicSplit", Rule(INT32, _union)),
-    "Add": Rule(INT32, _sum),
-    "Subtract": Rule(INT32, _difference),
+    "Add": Rule(INT32, _ends(operator.add)),
+    "Subtract": Rule(INT32, _ends(operator.sub)),
     "Multiply": Rule(INT32, _times),
     "Abs": Rule(INT32, _magnitude),
-    "Negative": Rule(INT32, _negated),
+    "Negative": Rule(INT32, _ends(operator.neg)),
     "Sign": Rule(INT32, _span(-1, 1)),
     "CumSum": Rule(INT32, _running_total),
     "Convert": Rule(INT32, _converted),
     **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", Rule(INT32, _bits)),
-    **_each("LogicalAnd LogicalOr LogicalNot LogicalXor", Rule(INT32, _truth)),
+    **_each("LogicalAnd LogicalOr LogicalNot LogicalXor", Rule(INT32, _span(0, 1))),
     **_each("TopK NonZero NonMaxSuppression", Rule(INT32, _index)),
     "ShapeOf": Rule(INT32, _sizes),
     # Computed in float32, some of them only of some shapes or beside a constant.
-    **_each("Equal Greater GreaterEqual Less LessEqual", Rule(FLOAT32, _truth)),
-    "Maximum": Rule(FLOAT32, _largest),
-    "Minimum": Rule(FLOAT32, _least),
+    **_each("Equal Greater GreaterEqual Less LessEqual", Rule(FLOAT32, _span(0, 1))),
+    "Maximum": Rule(FLOAT32, _ends(max)),
+    "Minimum": Rule(FLOAT32, _ends(min)),
     "Divide": Rule(FLOAT32, _quotient),
     "Power": Rule(FLOAT32, _power),
-    "Relu": Rule(FLOAT32, _positive),
+    "Relu": Rule(FLOAT32, _ends(lambda number: max(0, number))),
     "Clamp": Rule(FLOAT32, _clamped),
     "MatMul": Rule(FLOAT32, _total_of_products),
     "ReduceSum": Rule(FLOAT32, _total),
@@ -249,11 +223,11 @@ TABLE: Mapping[str, Rule] = {
     **_each("Mod FloorMod", Rule(FLOAT32, _remainder)),
     **_each("ReduceMax ReduceMin ReduceMean", Rule(FLOAT32, _first)),
     # These concern floats alone: their ranges tell which roots, logarithms and quotients are never NaN.
-    **_each("IsNaN IsInf", Rule(0, _truth)),
+    **_each("IsNaN IsInf", Rule(0, _span(0, 1))),
     **_each("Sigmoid Softmax", Rule(0, _span(0, 1))),
     **_each("Tanh Erf", Rule(0, _span(-1, 1))),
     **_each("Exp ReduceL2", Rule(0, _span(0, INF))),
-    "Sqrt": Rule(0, _root),
+    "Sqrt": Rule(0, _ends(lambda number: math.sqrt(max(0, number)))),
     **_each("MaxPool AvgPool Floor Ceiling Round", Rule(0, _first)),
     "FakeQuantize": Rule(0, lambda case: _union(case._replace(inputs=case.inputs[3:]))),
 }

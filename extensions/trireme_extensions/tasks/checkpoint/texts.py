@@ -10,34 +10,14 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from sm.errors import CommandError
-from trireme_extensions.tasks.checkpoint.files import fields_of, read_object, refuse
+from trireme_extensions.tasks.checkpoint.files import fields_of, read_object, read_table, refuse
 from trireme_extensions.tasks.checkpoint.sentences import transformer
 from trireme_extensions.tasks.cleanup import add_clean_up
 
 #: Transformers writes a number beyond this if a tokenizer has no limit.
 NO_LIMIT = 10**9
-#: Types of models whose positions begin behind the padding token's id: the first is ``pad_token_id + 1``.
-#: They are those whose code has ``create_position_ids_from_input_ids``, and a table of positions.
-OFFSET_POSITIONS = frozenset(
-    (
-        "altclip", "altclip_text_model", "bridgetower", "bridgetower_text_model", "camembert", "clap",
-        "clap_text_model", "data2vec-text", "esm", "evolla", "ibert", "layoutlmv3", "lilt", "longformer",
-        "luke", "markuplm", "mluke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
-        "xlm-roberta-xl", "xmod",
-    )
-)  # fmt: skip
-#: The padding token of those if ``config.json`` does not say it.
+#: The padding token of a model whose positions begin behind it, if ``config.json`` does not say it.
 OFFSET_PADDING = 1
-#: Types of models whose positions are relative: ``n_positions`` and the like are no limit.
-RELATIVE_POSITIONS = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "xlnet", "ctrl"})
-#: The field with the number of positions, by the names that configurations give it.
-POSITIONS = ("max_position_embeddings", "n_positions", "max_encoder_position_embeddings")
-#: The defaults of some classes of tokenizers, which ``tokenizer_config.json`` may change.
-LEFT = {"padding_side": "left"}
-TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("CodeLlama", "Cohere", "Gemma", "Llama", "Siglip2"), LEFT),
-    "XLNet": {**LEFT, "pad_token_type_id": 3},
-}
 #: The classes of no model's own, which change nothing in ``tokenizer.json``.
 GENERIC_CLASSES = frozenset({"", "PreTrained", "TokenizersBackend"})
 #: The tasks whose answers are decoded tokens. (Labelled words are joined, and never cleaned up.)
@@ -60,11 +40,11 @@ def max_length(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
 
 def positions(config: Mapping[str, Any]) -> int | None:
     """Return how many tokens have a position in a model; None if any number has."""
-    kind = config.get("model_type")
-    if kind in RELATIVE_POSITIONS:
+    kind, known = config.get("model_type"), read_table("types")["positions"]
+    if kind in known["relative"]:
         return None
-    found = next((config[name] for name in POSITIONS if config.get(name)), None)
-    if found is None or kind not in OFFSET_POSITIONS:
+    found = next((config[name] for name in known["fields"] if config.get(name)), None)
+    if found is None or kind not in known["offset"]:
         return found
     padding = config.get("pad_token_id")
     return int(found) - (OFFSET_PADDING if padding is None else int(padding)) - 1
@@ -85,7 +65,7 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str, tas
     path = folder / "tokenizer_config.json"
     described = {**read_object(folder / "special_tokens_map.json"), **read_object(path)}
     refuse(path, described, fields_of("tokenizer"))
-    described = {**TOKENIZER_DEFAULTS.get(_kind(described), {}), **described}
+    described = {**read_table("types")["tokenizers"].get(_kind(described), {}), **described}
     tokenizer = Tokenizer.from_str(_normalised(text, described))
     if transformer(folder)[1].get("do_lower_case"):
         before = [] if tokenizer.normalizer is None else [tokenizer.normalizer]

@@ -46,7 +46,7 @@ UNLIMITED = 2**20
 
 def wrong(name: str, problem: str) -> WrongPayload:
     """Return the error for a parameter."""
-    return WrongPayload(f"parameters.{name}: {problem}", field=f"parameters.{name}")
+    return WrongPayload(problem, field=("parameters", name))
 
 
 def read_tokenizer(parameters: Parameters) -> Parameters:
@@ -170,10 +170,7 @@ class ZeroShotAnswers(HuggingFaceForm):
         if isinstance(labels, str):
             labels = [label.strip() for label in labels.split(",") if label.strip()]
         if not isinstance(labels, list) or not labels:
-            field = "parameters.candidate_labels"
-            raise WrongPayload(
-                f"{field}: must be a list of labels, or a string of them with commas", field=field
-            )
+            raise wrong("candidate_labels", "must be a list of labels, or a string of them with commas")
         return [{"text": text, "labels": labels} for text in texts], parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -233,7 +230,7 @@ class EmbeddingsAnswers(HuggingFaceForm):
             raise wrong("return_tensors", "an answer is JSON")
         dimensions = parameters.pop("dimensions", None)
         if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-            raise WrongPayload("dimensions: must be a number of at least 1", field="dimensions")
+            raise WrongPayload("must be a number of at least 1", field=("dimensions",))
         return records, parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -284,7 +281,7 @@ class TabularAnswers(HuggingFaceForm):
         columns = inputs.get("data") if isinstance(inputs, dict) and inputs.keys() == {"data"} else None
         if isinstance(columns, dict) and all(isinstance(values, list) for values in columns.values()):
             if len(set(map(len, columns.values()))) > 1:
-                raise WrongPayload("inputs.data: the columns differ in length", field="inputs.data")
+                raise WrongPayload("the columns differ in length", field=("inputs", "data"))
             inputs = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         elif not isinstance(inputs, list) or not any(isinstance(row, list | dict) for row in inputs):
             inputs = [inputs]  # one row

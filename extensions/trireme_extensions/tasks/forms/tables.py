@@ -110,15 +110,15 @@ def _is_columns(value: Any) -> bool:
 def _read_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
     """Return the rows of columns by name."""
     if len({len(values) for values in columns.values()}) > 1:
-        raise WrongPayload("inputs: the columns differ in length", field="inputs")
+        raise WrongPayload("the columns differ in length", field=("inputs",))
     _check_count(next(iter(columns.values())), "inputs")
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _check_count(rows: list[Any], field: str) -> None:
+def _check_count(rows: list[Any], *field: str) -> None:
     """Refuse too many rows before each is looked at."""
     if len(rows) > MAX_ROWS:
-        raise WrongPayload(f"{field}: has {len(rows):,} rows; at most {MAX_ROWS:,} are taken", field=field)
+        raise WrongPayload(f"has {len(rows):,} rows; at most {MAX_ROWS:,} are taken", field=field)
 
 
 def _read_split(value: Any) -> list[Any]:
@@ -126,12 +126,12 @@ def _read_split(value: Any) -> list[Any]:
     field = "dataframe_split"
     columns, rows = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
     if not isinstance(rows, list) or set(map(type, rows)) - {list}:
-        raise WrongPayload(f"{field}: must have columns and data, a list of rows", field=f"{field}.data")
+        raise WrongPayload("must be beside columns, a list of rows", field=(field, "data"))
     if columns is None:
         return rows
     if not isinstance(columns, list) or set(map(len, rows)) - {len(columns)}:
-        raise WrongPayload(f"{field}.columns: must name each value of a row", field=f"{field}.columns")
-    _check_count(rows, f"{field}.data")
+        raise WrongPayload("must name each value of a row", field=(field, "columns"))
+    _check_count(rows, field, "data")
     names = [str(name) for name in columns]
     return [dict(zip(names, row, strict=True)) for row in rows]
 

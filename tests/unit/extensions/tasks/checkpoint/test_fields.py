@@ -18,11 +18,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from sm.errors import CommandError
 from tests.support.checkpoint_fields import CONFIG, SPEECH
 from trireme_extensions.tasks import hugging_face
-from trireme_extensions.tasks.checkpoint.files import fields_of
+from trireme_extensions.tasks.checkpoint.files import fields_of, read_table
 from trireme_extensions.tasks.checkpoint.generation_config import generation
 from trireme_extensions.tasks.checkpoint.pictures import picture_steps, processors
 from trireme_extensions.tasks.checkpoint.sounds import sounds
-from trireme_extensions.tasks.checkpoint.texts import OFFSET_POSITIONS
 from trireme_extensions.tasks.task_table import TASKS
 
 LIBRARY = Path(transformers.__file__).parent
@@ -89,7 +88,7 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
     # Of the same files, but without texts; the last reads pictures of pages.
     others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
     assert found > others
-    assert found - others <= OFFSET_POSITIONS
+    assert found - others <= {*read_table("types")["positions"]["offset"]}
 
 
 def test_the_obeyed_fields_are_those_that_the_code_reads(
