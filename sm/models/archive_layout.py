@@ -26,40 +26,41 @@ log = logging.getLogger(__name__)
 MAX_CLIENT_BYTES = 2**17
 
 
-def find_client(code: Path) -> ClientSource | None:
-    """Find the client in an archive's ``code``: one that takes the whole folder, or the only other one.
+def find_client(code: Path, source: Path) -> ClientSource | None:
+    """Find the client in an archive's ``code``, a copy of the folder ``source``: one that takes the whole
+    folder, or the only other one.
 
     Raises:
         BadInput: There are several, or one is too large or damaged.
     """
     folder = CodeFolder(code, is_archive=True)
     for file in {*folder.files(), *([folder.file] if folder.file.is_file() else [])}:
-        _check_size(file)
+        _check_size(file, source / file.relative_to(code))
     sources = list(discover((code,), is_archive=True))
-    sources = [source for source in sources if source.takes_folder] or sources
+    sources = [client for client in sources if client.takes_folder] or sources
     if len(sources) > 1:
-        raise BadInput(f"{code} has {len(sources)} clients; one is expected")
-    for source in sources:
-        if source.file.name == CLIENT_FILE:
-            _check_syntax(source.file)
+        raise BadInput(f"{source} has {len(sources)} clients; one is expected")
+    for client in sources:
+        if client.file.name == CLIENT_FILE:
+            _check_syntax(client.file, source / client.file.relative_to(code))
     return sources[0] if sources else None
 
 
-def _check_size(file: Path) -> None:
+def _check_size(file: Path, shown: Path) -> None:
     if file.stat().st_size > MAX_CLIENT_BYTES:
         raise BadInput(
-            f"{file} has more than {MAX_CLIENT_BYTES} bytes: put code and data into files beside it"
+            f"{shown} has more than {MAX_CLIENT_BYTES} bytes: put code and data into files beside it"
         )
 
 
-def _check_syntax(file: Path) -> None:
+def _check_syntax(file: Path, shown: Path) -> None:
     """Check a client's syntax, so that the load fails. Other errors appear at the first request."""
     try:
         ast.parse(file.read_bytes())
     except (RecursionError, MemoryError):
-        raise BadInput(f"{file}: it is nested too deep to be parsed") from None
+        raise BadInput(f"{shown}: it is nested too deep to be parsed") from None
     except (SyntaxError, ValueError) as error:
-        raise BadInput(f"{file}, line {getattr(error, 'lineno', 1)}: {error}") from None
+        raise BadInput(f"{shown}, line {getattr(error, 'lineno', 1)}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -96,22 +97,15 @@ class Archive:
         Raises:
             BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
         """
-        try:
-            return cls._inspect(folder, machine, is_model)
-        except BadInput as error:
-            raise BadInput(error.sentence.replace(str(folder), str(source))) from None
-
-    @classmethod
-    def _inspect(cls, folder: Path, machine: Machine, is_model: bool) -> Archive:
-        plugin = find_client(folder / CODE)
+        plugin = find_client(folder / CODE, source / CODE)
         is_flat = models.is_model(folder)
-        all_models = (Model.read(folder),) if is_flat else models.read(folder)
+        all_models = (Model.read(folder, source),) if is_flat else models.read(folder, source)
         all_models = tuple(model for model in all_models if models.is_model(model.folder))
         # Elsewhere the name of a flat archive's folder is the platform's, and no name in Triton.
         if is_model or not is_flat:
             _refuse(problem for model in all_models for problem in problems.name_problems(model))
         _check_problems(all_models, machine)
-        entry = _choose_entry(all_models, folder, plugin is not None)
+        entry = _choose_entry(all_models, source, plugin is not None)
         ordered = sorted(all_models, key=lambda model: (model is entry, is_ensemble(model)))
         _check_names(ordered)
         return cls(
@@ -165,7 +159,7 @@ def _check_names(all_models: list[Model]) -> None:
     for model in all_models:
         for name in callable_names(model):
             if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
-                raise BadInput(f"{model.folder / 'config.pbtxt'} names the model {name[:200]!r}")
+                raise BadInput(f"{model.shown('config.pbtxt')} names the model {name[:200]!r}")
             if owners.setdefault(name, model.name) != model.name:
                 raise BadInput(f"the models {owners[name]!r} and {model.name!r} are both called {name!r}")
 
@@ -178,10 +172,10 @@ def callable_names(model: Model) -> set[str]:
     return {model.name, config_name} - {""}
 
 
-def _choose_entry(all_models: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
+def _choose_entry(all_models: tuple[Model, ...], source: Path, has_client: bool) -> Model | None:
     if not all_models and not has_client:
         raise BadInput(
-            f"there is no model in {folder}: no config.pbtxt in it or one folder below, nor a file "
+            f"there is no model in {source}: no config.pbtxt in it or one folder below, nor a file "
             "that tells Triton what it is, such as 1/model.onnx"
         )
     ensembles = [model for model in all_models if is_ensemble(model)]
@@ -193,6 +187,6 @@ def _choose_entry(all_models: tuple[Model, ...], folder: Path, has_client: bool)
         return None
     names = ", ".join(model.name for model in all_models)
     raise BadInput(
-        f"{folder} has {len(all_models)} models ({names}) and {len(outer_ensembles) or 'no'} ensembles that "
+        f"{source} has {len(all_models)} models ({names}) and {len(outer_ensembles) or 'no'} ensembles that "
         "could be the one to call: make it one, or put a client into code/"
     )

@@ -159,7 +159,7 @@ def problems(models: Sequence[Model]) -> Iterator[str]:
     """Yield a sentence for each fault of each ensemble among ``models``."""
     by_name = {model.name: model for model in models}
     for ensemble in read(models):
-        file = ensemble.model.folder / "config.pbtxt"
+        file = ensemble.model.shown("config.pbtxt")
         yield from dict.fromkeys(f"{file} {fault}." for fault in faults(ensemble, by_name))
 
 

@@ -85,16 +85,22 @@ class Model:
     fault: str = ""
     #: True if the fault is only a name that another version of Triton may know.
     unknown_name: bool = False
+    #: The folder that its owner knows, if this one is a copy of it.
+    source: Path | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> Model:
+    def read(cls, folder: Path, source: Path | None = None) -> Model:
         path = folder / CONFIG
         if not path.exists() and not path.is_symlink():
-            return cls(folder, None)
+            return cls(folder, None, source=source)
         try:
-            return cls(folder, read_config(path))
+            return cls(folder, read_config(path, (source or folder) / CONFIG), source=source)
         except ValueError as error:
-            return cls(folder, None, str(error), isinstance(error, UnknownName))
+            return cls(folder, None, str(error), isinstance(error, UnknownName), source)
+
+    def shown(self, path: Path | str = "") -> Path:
+        """Return the folder, or a path in it, as sentences name it."""
+        return (self.source or self.folder) / (self.folder / path).relative_to(self.folder)
 
     @property
     def name(self) -> str:
@@ -261,9 +267,9 @@ def names(repository: Path) -> list[str]:
         return []
 
 
-def read(repository: Path) -> tuple[Model, ...]:
-    """Read the folders of a repository that may be models, by name."""
-    return tuple(Model.read(folder) for folder in _folders(repository))
+def read(repository: Path, source: Path | None = None) -> tuple[Model, ...]:
+    """Read the folders of a repository that may be models, by name. ``source``: of which it is a copy."""
+    return tuple(Model.read(folder, source and source / folder.name) for folder in _folders(repository))
 
 
 def _folders(repository: Path) -> list[Path]:
@@ -308,22 +314,23 @@ def protobuf() -> ModuleType:
     return module
 
 
-def read_config(path: Path) -> Any:
-    """Read a ``ModelConfig``. Raises ValueError with the fault and its line."""
+def read_config(path: Path, shown: Path | None = None) -> Any:
+    """Read a ``ModelConfig``. Raises ValueError with the file, as ``shown``, the fault and its line."""
+    shown = shown or path
     try:
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is not a regular file.")
+            raise ValueError(f"{shown} is not a regular file.")
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise ValueError(
-                f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is not a Triton configuration."
+                f"{shown} has more than {MAX_CONFIG_BYTES} bytes: that is not a Triton configuration."
             )
         return text_format.Parse(path.read_text("utf-8-sig"), protobuf().ModelConfig())
     except text_format.ParseError as error:
-        raise _explain(path, error) from None
+        raise _explain(shown, error) from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a Triton configuration: {error}.") from None
+        raise ValueError(f"{shown} is not a Triton configuration: {error}.") from None
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+        raise ValueError(f"{shown} cannot be read: {error.strerror}.") from None
 
 
 def write_config(config: Any) -> str:

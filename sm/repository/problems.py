@@ -133,7 +133,7 @@ def gpu_problems(inspected: Sequence[Model], machine: Machine) -> Iterator[Probl
         # A plan with a manifest has a sentence that says more.
         if not plans([model]):
             yield Problem(
-                f"{model.folder} is a TensorRT plan, and there is no GPU here: start it on a machine with "
+                f"{model.shown()} is a TensorRT plan, and there is no GPU here: start it on a machine with "
                 "the GPU that it was built for, or build it for the CPU: "
                 f"sm build-model {model.name} --target cpu.",
                 is_local=True,
@@ -203,18 +203,19 @@ def _shape(model: Model) -> Iterator[Problem]:
     if model.fault:
         return
     if model.config is None and not model.backend:
-        yield Problem(f"{model.folder} has no config.pbtxt, and no version folder that says what it is.")
+        yield Problem(f"{model.shown()} has no config.pbtxt, and no version folder that says what it is.")
         return
     if model.config and model.config.name not in ("", model.name):
         yield Problem(
-            f"{model.folder / CONFIG} names the model {model.config.name!r}; its folder is {model.name!r}: "
+            f"{model.shown(CONFIG)} names the model {model.config.name!r}; its folder is {model.name!r}: "
             "give both one name."
         )
     if not model.versions:
-        yield Problem(f"{model.folder} has no version folder: put the model's file into {model.version(1)}.")
+        first = model.shown(model.version(1))
+        yield Problem(f"{model.shown()} has no version folder: put the model's file into {first}.")
         return
     for number in sorted(set(model.served) - set(model.versions)):
-        yield Problem(f"{model.folder} has no version folder {number}, which its config.pbtxt wants served.")
+        yield Problem(f"{model.shown()} has no version folder {number}, which its config.pbtxt wants served.")
 
 
 def name_problems(model: Model) -> Iterator[Problem]:
@@ -222,13 +223,13 @@ def name_problems(model: Model) -> Iterator[Problem]:
     fault = models.fault_of_name(model.name) if model.may_be_python else ""
     if fault:
         yield Problem(
-            f"The folder of the Python model {model.folder} has {fault}, which not every Triton takes: "
+            f"The folder of the Python model {model.shown()} has {fault}, which not every Triton takes: "
             "give it a name of letters, digits and any of . _ - @ + = % , :",
             hangs=True,
         )
     elif found := UNREACHABLE.search(model.name):
         yield Problem(
-            f"The folder of the model {model.folder} has {found[0]!r} in its name, with which Triton's "
+            f"The folder of the model {model.shown()} has {found[0]!r} in its name, with which Triton's "
             "HTTP cannot be asked for it: give it a name of letters, digits and any of . _ - @ + = % , :"
         )
 
@@ -237,7 +238,7 @@ def _names_in_command(model: Model) -> Iterator[Problem]:
     for place, name in model.names_in_command:
         if fault := models.fault_of_name(name):
             yield Problem(
-                f"{model.folder / CONFIG}: {place} has {fault}, which not every Triton takes: "
+                f"{model.shown(CONFIG)}: {place} has {fault}, which not every Triton takes: "
                 "take that character out.",
                 hangs=True,
             )
@@ -249,15 +250,15 @@ def _missing_config(model: Model, machine: Machine) -> Iterator[Problem]:
         return
     if not machine.completes:
         yield Problem(
-            f"{model.folder} has no config.pbtxt, and SAGEMAKER_TRITON_ADDITIONAL_ARGS keeps Triton from "
+            f"{model.shown()} has no config.pbtxt, and SAGEMAKER_TRITON_ADDITIONAL_ARGS keeps Triton from "
             "completing it: write one."
         )
     for number in model.served:
         misplaced = model.version(number) / CONFIG
         if misplaced.exists():
             yield Problem(
-                f"Triton does not read {misplaced}: it finds out the model's inputs and outputs itself. Move "
-                f"the file to {model.folder / CONFIG} to have it read.",
+                f"Triton does not read {model.shown(misplaced)}: it finds out the model's inputs and outputs "
+                f"itself. Move the file to {model.shown(CONFIG)} to have it read.",
                 is_certain=False,
             )
 
@@ -278,7 +279,7 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
             else ": correct the name, or start it with a Triton that has it"
         )
         yield Problem(
-            f"{model.folder} wants the backend {name!r}, which this Triton does not have "
+            f"{model.shown()} wants the backend {name!r}, which this Triton does not have "
             f"({machine.backends} has {available or 'none'}){hint}.",
             is_local=True,
         )
@@ -294,12 +295,12 @@ def _unusable_versions(model: Model) -> Iterator[Problem]:
             and not -MAX_VERSION <= int(number[1]) <= MAX_VERSION
         ):
             yield Problem(
-                f"{model.folder} has the version folder {name!r}: a version is at most {MAX_VERSION}.",
+                f"{model.shown()} has the version folder {name!r}: a version is at most {MAX_VERSION}.",
                 hangs=True,
             )
         elif name.isdecimal() and not name.isascii():
             yield Problem(
-                f"{model.folder} has the folder {name!r}, which Triton does not take for a version: write "
+                f"{model.shown()} has the folder {name!r}, which Triton does not take for a version: write "
                 f"it with the digits 0 to 9.",
                 is_certain=not model.versions,
             )
@@ -309,16 +310,17 @@ def _instances(model: Model, machine: Machine) -> Iterator[Problem]:
     """Check how many instances all served versions have: each is a process, or memory of its own."""
     if machine.max_instances is not None and model.instances > machine.max_instances:
         yield Problem(
-            f"{model.folder} wants {model.instances} instances, more than the {machine.max_instances} that "
+            f"{model.shown()} wants {model.instances} instances, more than the {machine.max_instances} that "
             "a model may have: lower the count in its instance_group."
         )
 
 
 def _files(model: Model) -> Iterator[Problem]:
     for number in sorted(set(model.served) & set(model.versions)):
-        if model.file and not (model.version(number) / model.file).exists():
+        folder = model.version(number)
+        if model.file and not (folder / model.file).exists():
             yield Problem(
-                f"{model.version(number)} has no {model.file}, which the {model.backend} backend wants.",
+                f"{model.shown(folder)} has no {model.file}, which the {model.backend} backend wants.",
                 is_certain=model.backend in NEEDS_FILE,
                 hangs=model.backend == "python",
             )
@@ -338,10 +340,10 @@ def _graphs(model: Model) -> Iterator[Problem]:
         with file.open("rb") as stream:
             beginning = stream.read(len(LFS_POINTER))
         if not beginning:
-            yield Problem(f"{file} is empty.", is_certain=is_certain)
+            yield Problem(f"{model.shown(file)} is empty.", is_certain=is_certain)
         elif beginning == LFS_POINTER:
             fault = "is a pointer of Git LFS, not the file itself: run git lfs pull"
-            yield Problem(f"{file} {fault}.", is_certain=is_certain)
+            yield Problem(f"{model.shown(file)} {fault}.", is_certain=is_certain)
 
 
 def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
@@ -350,8 +352,9 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
     if environment is None or model.backend != "python":
         return
     if not environment.exists():
+        place = model.shown(environment) if model.has_own_environment else environment
         yield Problem(
-            f"{model.folder / CONFIG} wants the environment {environment}, which is not there: "
+            f"{model.shown(CONFIG)} wants the environment {place}, which is not there: "
             "make it with sm pack-env.",
             is_local=not model.has_own_environment,
         )
@@ -360,7 +363,7 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
     python = find_python(environment) if stub else ""
     if python and python != stub:
         yield Problem(
-            f"{model.folder}: its environment {environment.name} is made for Python {python}, but "
+            f"{model.shown()}: its environment {environment.name} is made for Python {python}, but "
             f"Triton would run it with Python {stub}. Make the environment for {stub} "
             f"(sm pack-env --python {stub}), or put the {STUB} for {python} into the model's folder.",
             is_local=not (model.folder / STUB).is_file(),
@@ -378,9 +381,9 @@ def _engine(model: Model, machine: Machine) -> Iterator[Problem]:
     for folder in _served_folders(model):
         if _is_runner(folder / "model.py"):
             yield Problem(
-                f"{folder / 'model.py'} runs its graph with ONNX Runtime, which this box has for Python "
-                f"{VERSION}, and Triton runs the model on Python {python}: install onnxruntime there, give "
-                "the model an environment (sm pack-env), or build it with --target onnxruntime.",
+                f"{model.shown(folder / 'model.py')} runs its graph with ONNX Runtime, which this box has "
+                f"for Python {VERSION}, and Triton runs the model on Python {python}: install onnxruntime "
+                "there, give the model an environment (sm pack-env), or build it with --target onnxruntime.",
                 is_certain=False,
                 is_local=True,
             )
@@ -399,7 +402,7 @@ def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
                 warnings.simplefilter("ignore")
                 compile(file.read_bytes(), file, "exec", dont_inherit=True)
         except SyntaxError as error:
-            yield Problem(f"{file}, line {error.lineno}: {error.msg}.")
+            yield Problem(f"{model.shown(file)}, line {error.lineno}: {error.msg}.")
         except (OSError, ValueError, RecursionError, MemoryError):
             continue
 

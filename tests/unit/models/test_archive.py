@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,16 @@ def prepend(text: str, file: Path) -> None:
 
 
 def read(platform: ArchiveFolder, url: str | Path) -> Archive:
-    return Archive.read(resolve_folder(str(url), platform.home), Path(url))
+    """Read a copy of an archive, as the box does. What is wrong is named as in the archive alone."""
+    source = resolve_folder(str(url), platform.home)
+    copy = platform.home.parent / "copies" / secrets.token_hex(4) / source.name
+    copy.parent.mkdir(parents=True)
+    shutil.copytree(source, copy, symlinks=True)
+    try:
+        return Archive.read(copy, source)
+    except BadInput as error:
+        assert "copies" not in error.sentence
+        raise
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,7 @@ def test_a_client_may_lie_in_a_folder_but_two_are_refused(platform: ArchiveFolde
         file.parent.mkdir(parents=True)
     files[0].write_text("x = 1\n")
     plugin = read(platform, flat).plugin
-    assert plugin and plugin.file == files[0]
+    assert plugin and plugin.file.parts[-3:] == ("code", "one", "client.py")
     files[1].write_text("x = 1\n")
     with pytest.raises(BadInput):
         read(platform, flat)

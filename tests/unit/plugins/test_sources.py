@@ -91,13 +91,13 @@ def test_an_archive_has_one_client_of_any_kind_and_its_record_finds_the_kind_aga
 ) -> None:
     (tmp_path / "sums.constant").write_text("[]")
     (tmp_path / "module.py").write_text("raise AssertionError")
-    source = find_client(tmp_path)
+    source = find_client(tmp_path, tmp_path)
     assert source and (source.file.name, source.kind) == ("sums.constant", "constant")
     record = LoadRecord("a", "/a", "1", "", {}, client=str(source.file), kind=source.kind)
     assert source_of(record).row is door[-1]
     (tmp_path / "client.py").write_text("")
     with pytest.raises(BadInput):
-        find_client(tmp_path)
+        find_client(tmp_path, tmp_path)
 
 
 class Raises(Constants):
