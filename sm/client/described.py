@@ -115,7 +115,7 @@ class PictureClient(DescribedClient):
         """
         path = self.home / "preprocess.json"
         preprocessing = Preprocessing.read(path)
-        check_size(preprocessing.output_size, image, path, self.model)
+        check_size(*preprocessing.output_size, image, path)
         return preprocessing
 
     def preprocess(self, payload: Any) -> Tensors:
@@ -124,12 +124,12 @@ class PictureClient(DescribedClient):
         return {self.input: self.to_tensor(pixels, payload.header.upright_size)}
 
 
-def check_size(made: tuple[int, int], image: ImageInput, path: Path, model: str) -> None:
-    """Raise :class:`StartError` if a model does not take inputs of the height and width that a file makes."""
-    if image.size(-1) not in {(height, width) for height in (-1, made[0]) for width in (-1, made[1])}:
+def check_size(height: int, width: int, image: ImageInput, path: Path) -> None:
+    """Raise :class:`StartError` if a model's input cannot have the height and width that a file says."""
+    if image.height not in (-1, height) or image.width not in (-1, width):
         raise StartError(
-            f"{path} has inputs of {made[0]} by {made[1]}, but {model!r} takes {image.height} by "
-            f"{image.width}."
+            f"{path} has the size {height} by {width}, but the model's input {image.name!r} is "
+            f"{image.height} by {image.width}."
         )
 
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from sm.client.base import Tensors
-from sm.client.described import DescribedClient
+from sm.client.described import DescribedClient, check_size
 from sm.client.images import shrink
 from sm.client.payloads import read_description
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image
-from sm.errors import StartError
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +81,7 @@ class Letterbox(BaseModel):
             )
             return cls(size=size, fill=DEFAULT_FILL, channels="RGB", scale=1 / 255)
         letterbox = read_description(cls, path)
-        if (image.height, image.width) not in {
-            (height, width) for height in (-1, letterbox.height) for width in (-1, letterbox.width)
-        }:
-            raise StartError(
-                f"{path} has the size {letterbox.height} by {letterbox.width}, but the model's input "
-                f"{image.name!r} is {image.height} by {image.width}"
-            )
+        check_size(letterbox.height, letterbox.width, image, path)
         return letterbox
 
     @property

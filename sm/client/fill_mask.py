@@ -218,6 +218,7 @@ class MaskClient(TextClient):
     def fill_each(self, outputs: Tensors, tokenized: TokenizedText, options: Options) -> list[Any]:
         """Return transformers' rows of one mask, or a list of them for each of several."""
         positions, targets, filled = tokenized.positions, self.find_targets(options.targets), []
+        decode = self.tokenizer.decode
         for number, position in enumerate(positions):
             if self.gives_logits:
                 scores = softmax(self.own_logits(outputs, tokenized)[position])
@@ -231,15 +232,9 @@ class MaskClient(TextClient):
             for word, score in found:
                 ids = tokenized.ids.copy()
                 ids[position] = word
+                row = {"score": score, "token": word, "token_str": decode([word], skip_special_tokens=False)}
                 rows.append(
-                    {
-                        "score": score,
-                        "token": word,
-                        "token_str": self.tokenizer.decode([word], skip_special_tokens=False),
-                        "sequence": self.tokenizer.decode(
-                            ids.tolist(), skip_special_tokens=len(positions) == 1
-                        ),
-                    }
+                    {**row, "sequence": decode(ids.tolist(), skip_special_tokens=len(positions) == 1)}
                 )
             filled.append(rows)
         return filled[0] if len(filled) == 1 else filled

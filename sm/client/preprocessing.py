@@ -16,9 +16,8 @@ from sm.client.images import resize, shrink, split
 from sm.client.payloads import read_description
 
 PerChannel = tuple[float, float, float]
-Deviations = tuple[
-    Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]
-]
+Deviation = Annotated[float, Field(gt=0)]
+Deviations = tuple[Deviation, Deviation, Deviation]
 
 
 class Normalisation(BaseModel):

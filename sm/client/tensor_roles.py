@@ -7,6 +7,7 @@ Triton's (``max_batch_size``) or part of the tensors.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,10 +47,7 @@ class ImageInput:
         Returns:
             Height and width in pixels.
         """
-        return (
-            usual if self.height < 0 else self.height,
-            usual if self.width < 0 else self.width,
-        )
+        return usual if self.height < 0 else self.height, usual if self.width < 0 else self.width
 
 
 def record_shape(model: ModelMetadata, tensor: TensorMetadata, rank: int) -> tuple[int, ...] | None:
@@ -80,8 +78,13 @@ def find_image(model: ModelMetadata, datatypes: Collection[str] = ("FP32", "UINT
     candidates = []
     for tensor in model.inputs.values():
         shape = record_shape(model, tensor, IMAGE_RANK)
-        if shape and tensor.datatype in datatypes and CHANNELS in _possible_channels(shape):
-            candidates.append(_image_input(tensor, shape))
+        # Any size may be 3 channels.
+        if not shape or tensor.datatype not in datatypes or not {CHANNELS, -1} & {shape[0], shape[-1]}:
+            continue
+        channels_last = shape[-1] == CHANNELS and shape[0] != CHANNELS
+        height, width = shape[:2] if channels_last else shape[1:]
+        layout = "HWC" if channels_last else "CHW"
+        candidates.append(ImageInput(tensor.name, tensor.datatype, height, width, layout))
     if len(candidates) != 1:
         expected = f"one {' or '.join(datatypes)} picture (3 channels, height, width)"
         raise UnsuitableModel(
@@ -135,14 +138,9 @@ def label_file(model: Path, output: str) -> Path | None:
         None.
     """
     filename = ""
-    try:
-        config = models.read_config(model / "config.pbtxt")
-        filename = next(
-            (output_config.label_filename for output_config in config.output if output_config.name == output),
-            "",
-        )
-    except ValueError:
-        pass  # Triton serves the model, so its configuration is elsewhere or of a newer kind.
+    with suppress(ValueError):  # Triton serves the model: its configuration is elsewhere or of a newer kind
+        outputs = models.read_config(model / "config.pbtxt").output
+        filename = next((each.label_filename for each in outputs if each.name == output), "")
     path = model / (filename or "labels.txt")
     return path if filename or path.is_file() else None
 
@@ -152,14 +150,3 @@ def format_tensors(tensors: Collection[TensorMetadata]) -> str:
     return (
         ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors) or "nothing"
     )
-
-
-def _possible_channels(shape: tuple[int, ...]) -> set[int]:
-    """Return the sizes of the first and the last dimension; -1, any size, counts as 3 channels."""
-    return {CHANNELS if size < 0 else size for size in (shape[0], shape[-1])}
-
-
-def _image_input(tensor: TensorMetadata, shape: tuple[int, ...]) -> ImageInput:
-    channels_last = shape[-1] == CHANNELS and shape[0] != CHANNELS
-    height, width = shape[:2] if channels_last else shape[1:]
-    return ImageInput(tensor.name, tensor.datatype, height, width, "HWC" if channels_last else "CHW")

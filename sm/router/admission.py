@@ -21,6 +21,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -57,17 +58,15 @@ class _Waiter:
         self.decided.release()
 
 
+@dataclass(slots=True, eq=False)
 class _Model:
     """A model's requests: how many are served, and those that wait."""
 
-    __slots__ = ("name", "queue", "seconds", "served")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.served = 0
-        self.queue: deque[_Waiter] = deque()
-        #: The decaying mean of the seconds that a request is served; 0 if it is not known.
-        self.seconds = 0.0
+    name: str
+    served: int = 0
+    queue: deque[_Waiter] = field(default_factory=deque)
+    #: The decaying mean of the seconds that a request is served; 0 if it is not known.
+    seconds: float = 0.0
 
     def wait_before(self, position: int) -> float:
         """Estimate the seconds until the request at this position of the queue is served."""
@@ -235,15 +234,13 @@ class FairGate:
         return error
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
-    """The slot of one request. Without a ``gate`` no slot is needed: something else limits the request."""
+    """The slot of one request. Without a gate no slot is needed: something else limits the request."""
 
-    __slots__ = ("_gate", "_model", "_since")
-
-    def __init__(self, gate: FairGate | None) -> None:
-        self._gate = gate
-        self._model = ""
-        self._since = 0.0
+    _gate: FairGate | None
+    _model: str = ""
+    _since: float = 0.0
 
     def enter(self, model: str, invocation: Invocation | None = None) -> None:
         """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""

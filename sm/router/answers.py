@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.decode_budget import DECODED, Room
 from sm.client.payloads import write_npy
@@ -24,7 +23,7 @@ from sm.invocation import Invocation
 from sm.models.canary import says_failed
 from sm.router.back_pressure import finish
 from sm.router.classify import OFFERS
-from sm.router.request_types import Call, DispatchRequest
+from sm.router.request_types import Call, DispatchRequest, unencodable
 
 #: Wrong records of a request beyond the number of right ones: 1 for so many that it may have. To say what is
 #: wrong with a record takes hundreds of times what its bytes take to read, and right ones take longer.
@@ -69,7 +68,7 @@ def write(request: DispatchRequest, result: object) -> Answer:
     try:
         body = orjson.dumps({"modelname": request.model, "result": result}, encodable, OPTIONS)
     except (TypeError, ValueError) as error:
-        raise _unencodable(request.model, result) from error
+        raise unencodable(request.model, result) from error
     return Answer(body, headers=request.answer_headers)
 
 
@@ -174,7 +173,7 @@ def encode_record(model: str, result: object) -> EncodedRecord:
     try:
         return EncodedRecord(dumps(result))
     except (TypeError, ValueError) as error:
-        raise _unencodable(model, result) from error
+        raise unencodable(model, result) from error
 
 
 def encode_row(request: DispatchRequest, result: object) -> EncodedRecord:
@@ -196,10 +195,6 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
 
 #: The entry of a record behind too many wrong ones.
 NOT_RUN = encode_failure(NotRun("not run: too many records before it are wrong")).body
-
-
-def _unencodable(model: str, result: object) -> TriremeError:
-    return results.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
 
 
 def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | None:

@@ -64,9 +64,5 @@ def stream_failure(error: TriremeError) -> bytes:
 
 def _header(name: str, value: str) -> bytes:
     encoded_name, encoded_value = name.encode(), value.encode()
-    return (
-        struct.pack("!B", len(encoded_name))
-        + encoded_name
-        + struct.pack("!BH", STRING_TYPE, len(encoded_value))
-        + encoded_value
-    )
+    type_and_size = struct.pack("!BH", STRING_TYPE, len(encoded_value))
+    return b"".join((bytes((len(encoded_name),)), encoded_name, type_and_size, encoded_value))

@@ -16,7 +16,7 @@ from sm.client.decode_budget import BYTES_PER_MARK, Room
 from sm.client.payloads import RequestContext
 from sm.client.results import dumps
 from sm.client.sessions import Session
-from sm.errors import FieldPath, TooLarge
+from sm.errors import FieldPath, TooLarge, TriremeError
 from sm.http.media_types import kind_of, media_type
 from sm.http.messages import JSON
 
@@ -96,9 +96,7 @@ class Call:
         try:
             return dumps(self.convert(found, request.client))
         except (TypeError, ValueError) as error:
-            raise results.error(
-                f"the result of {request.model!r} cannot be sent", "result", found, dumps
-            ) from error
+            raise unencodable(request.model, found) from error
 
     def convert(self, found: list[Any], client: Any) -> Any:  # noqa: ARG002
         """Return what is sent for the results of all records."""
@@ -229,6 +227,11 @@ class SessionCommand(NamedTuple):
 #: A request for a model; a line of JSON lines may be one too.
 ModelRequest = DispatchRequest | TritonRequest
 ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
+
+
+def unencodable(model: str, result: object) -> TriremeError:
+    """Return the error for a result of which there is no JSON."""
+    return results.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
 
 
 def estimate_bytes(result: object) -> int:

@@ -273,15 +273,9 @@ def _environment(environment: Mapping[str, str], path_variables: Mapping[str, st
 
 @functools.lru_cache
 def _options(server: Path) -> frozenset[str]:
-    """Return the names of the options that this server has."""
-    return frozenset(OPTION.findall(_help(server)))
-
-
-@functools.lru_cache
-def _help(server: Path) -> str:
-    """Return the server's help, which shows the options that this version has."""
+    """Return the names of the options that this server has, by its help."""
     process = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
-    return process.stdout + process.stderr
+    return frozenset(OPTION.findall(process.stdout + process.stderr))
 
 
 def http_keys(arguments: Sequence[str]) -> dict[str, str]:

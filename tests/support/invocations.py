@@ -27,9 +27,9 @@ def waiting_requests(wait: Callable[[], object], go_on: Callable[[], object]) ->
     gate = FairGate(share=2, room=2)
 
     def run(function: Callable[[], object]) -> object:
-        request = RunningInvocation(time.monotonic() + 60, request_id="id")
-        with running(request), request:
-            request.slot = Admission(gate)
+        invocation = RunningInvocation(time.monotonic() + 60, request_id="id")
+        with running(invocation), invocation:
+            invocation.slot = Admission(gate)
             return function()
 
     with ThreadPoolExecutor(10) as pool:

@@ -199,7 +199,7 @@ def read_for(image: ImageInput, path: Path, model: str) -> Preprocessing | Pictu
     preprocessing = read_preprocessing(path)
     made = preprocessing.output_size
     if made is not None:
-        check_size(made, image, path, model)
+        check_size(*made, image, path)
     elif max(image.height, image.width) > 0:
         raise StartError(
             f"{path} makes inputs whose size depends on the picture, but {model!r} takes {image.height} by "

@@ -204,9 +204,9 @@ def test_to_know_of_a_model_loads_nothing_and_to_use_it_does(tmp_path: Path) -> 
     models = Models(records.read, triton, leases, is_closed=True, demand=demand)
     assert not models.known("cats")
     assert not records.read().records
-    request: Any = Invocation(math.inf)
-    request.leases = {}
-    assert models.use("cats", request) == ("cats", None, "cats")
+    invocation: Any = Invocation(math.inf)
+    invocation.leases = {}
+    assert models.use("cats", invocation) == ("cats", None, "cats")
     assert models.known("cats")
     with alone(tmp_path / "leases", "id-cats") as is_idle:
         assert not is_idle
@@ -218,9 +218,9 @@ def test_a_worker_holds_the_model_of_its_request(tmp_path: Path) -> None:
     box.leases_folder.mkdir()
     LoadRecords(box.models_file).put(record("cats"))
     models = DataPlane.archives(SimpleNamespace(box=box), Mock())  # type: ignore[arg-type]
-    request: Any = Invocation(math.inf)
-    request.leases = {}
-    models.use("cats", request)
+    invocation: Any = Invocation(math.inf)
+    invocation.leases = {}
+    models.use("cats", invocation)
     with alone(box.leases_folder, "id-cats") as is_idle:
         assert not is_idle
 

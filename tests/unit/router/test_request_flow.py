@@ -229,8 +229,8 @@ def test_one_caller_cannot_open_all_sessions(steps: Steps, tmp_path: Path) -> No
     message = Message(b'{"requestType":"NEW_SESSION"}', {SESSION_HEADER: "NEW_SESSION"}, {}, "id")
 
     def open_from(address: str) -> None:
-        request = RunningInvocation(math.inf, request_id="id", address=address)
-        flow.answer(request, lambda: message)
+        invocation = RunningInvocation(math.inf, request_id="id", address=address)
+        flow.answer(invocation, lambda: message)
 
     for _ in range(9):
         open_from("192.0.2.1")

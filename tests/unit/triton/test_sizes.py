@@ -29,16 +29,16 @@ def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
 @pytest.mark.parametrize("reason", ["the client", "the model"])
 def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) -> None:
     plans = Plans(lambda _: reason == "the model")
-    request = Invocation(time.monotonic() + 10)
-    request.repeatable = reason != "the client"
+    invocation = Invocation(time.monotonic() + 10)
+    invocation.repeatable = reason != "the client"
     fixed = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (4,))})
 
     def plan(invocation: Invocation | None) -> InferencePlan:
         return plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None, invocation=invocation)
 
-    first = plan(request)
+    first = plan(invocation)
     assert not first.outputs
     first.output_sizes.learn({"y": 100})
-    assert not plan(request).outputs
+    assert not plan(invocation).outputs
     if reason == "the client":
         assert plan(None).outputs
