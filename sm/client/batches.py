@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
-from sm.invocation import Invocation, Suspicion, running, span, wait
+from sm.invocation import Invocation, Suspicion, held_lock, running, span, wait
 
 log = logging.getLogger(__name__)
 
@@ -43,34 +44,23 @@ class WrongCount(ClientFailed):
 COMMON = (NotReady, DeadlinePassed, CallerGone, WrongCount)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Record:
     """A record that waits for its batch, and then for its answer."""
 
-    __slots__ = (
-        "answer",
-        "answered",
-        "context",
-        "invocation",
-        "is_gone",
-        "length",
-        "payload",
-        "since",
-        "size",
-    )
-
-    def __init__(self, payload: Payload, invocation: Invocation) -> None:
-        self.payload, self.invocation, self.length = payload, invocation, payload._length
-        #: The context of the caller's thread.
-        self.context = contextvars.copy_context()
-        self.since = time.monotonic()
-        #: True if nobody waits for the answer any more.
-        self.is_gone = False
-        #: The records of its batch.
-        self.size = 0
-        #: The result or the exception.
-        self.answer: object = None
-        self.answered = threading.Lock()
-        self.answered.acquire()
+    payload: Payload
+    invocation: Invocation
+    length: int
+    #: The context of the caller's thread.
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    since: float = field(default_factory=time.monotonic)
+    #: True if nobody waits for the answer any more.
+    is_gone: bool = False
+    #: The records of its batch.
+    size: int = 0
+    #: The result or the exception.
+    answer: object = None
+    answered: threading.Lock = field(default_factory=held_lock)
 
     def wait(self) -> object:
         """Return the result or the exception; raise if the invocation ends before."""
@@ -131,7 +121,7 @@ class Batches:
 
     def _put(self, payloads: Sequence[Payload], invocation: Invocation) -> list[_Record]:
         """Queue records; the caller holds the lock."""
-        records = [_Record(payload, invocation) for payload in payloads]
+        records = [_Record(payload, invocation, payload._length) for payload in payloads]
         self._waiting.setdefault(invocation, deque()).extend(records)
         self._count += len(records)
         is_full = self._count >= self.max_batch

@@ -27,7 +27,7 @@ from typing import Literal
 
 from sm import metrics
 from sm.errors import DeadlinePassed, Overloaded
-from sm.invocation import Invocation, wait
+from sm.invocation import Invocation, held_lock, wait
 
 #: How much the last request's time counts in the mean: after 8 requests, a change is known by two thirds.
 NEWEST_SHARE = 1 / 8
@@ -41,17 +41,14 @@ MAX_MODELS = 1024
 Outcome = Literal["waiting", "admitted", "refused", "late"]
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
     """A request in a queue. ``decided`` is released when ``outcome`` is no longer ``waiting``."""
 
-    __slots__ = ("decided", "outcome", "until")
-
-    def __init__(self, until: float) -> None:
-        self.outcome: Outcome = "waiting"
-        #: The request's deadline, in seconds of the monotonic clock.
-        self.until = until
-        self.decided = threading.Lock()
-        self.decided.acquire()
+    #: The request's deadline, in seconds of the monotonic clock.
+    until: float
+    outcome: Outcome = "waiting"
+    decided: threading.Lock = field(default_factory=held_lock)
 
     def decide(self, outcome: Outcome) -> None:
         self.outcome = outcome
