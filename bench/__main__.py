@@ -16,6 +16,7 @@ from typing import Any
 from bench import files, flame, mixed
 from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS, Regime
 from bench.contestants import CONTESTANTS
+from bench.contestants.trireme import Before
 from bench.measuring import Draw, Measurements, draw
 from bench.photos import PHOTOS
 from bench.results import Results, machine
@@ -69,7 +70,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(name, nargs="+", choices=of, default=default, metavar="NAME", help=", ".join(of))
 
     photos = KINDS["photos"]["models"]
-    several("--contestants", list(CONTESTANTS), list(CONTESTANTS))
+    usual = [name for name in CONTESTANTS if name != Before.name or "BENCH_BEFORE" in os.environ]
+    several("--contestants", list(CONTESTANTS), usual)
     several("--regimes", REGIMES, REGIMES)
     several("--models", [*MODELS, *photos], MODELS)
     several("--forms", FORMS, FORMS[:1])

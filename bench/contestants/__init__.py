@@ -9,7 +9,7 @@ from bench.contestants import floors, peers, reference, trireme
 CONTESTANTS: dict[str, type[Contestant]] = {
     contestant.name: contestant
     for contestant in (
-        *(trireme.Trireme, trireme.Fp32, trireme.Same, trireme.One, reference.Reference),
+        *(trireme.Trireme, trireme.Fp32, trireme.Same, trireme.Before, trireme.One, reference.Reference),
         *(peers.FastApi, peers.OnOpenVino, peers.LitServe, peers.BentoMl, peers.MlServer, peers.OneProcess),
         *(floors.SharedMemory, floors.Loop),
     )

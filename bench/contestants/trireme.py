@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlencode
 
 from bench import repositories
 from bench.contestant import REGIMES, Contestant, Regime, Request
 from bench.samples import sample
+from sm.errors import CommandError
 from sm.settings import HERE
 
 #: Invocations that may wait: with the default, 128 callers at once would be told to come again (429).
@@ -72,6 +75,29 @@ class Same(Trireme):
 
     def repository(self) -> object:
         return self.folder / "repository"
+
+
+class Before(Trireme):
+    """The box of an earlier commit, to see what changed since: a checkout of it with its ``.venv``."""
+
+    name = "trireme_before"
+    about = "this box at the checkout that BENCH_BEFORE names, otherwise as trireme"
+    regimes = ("instant",)
+
+    def prepare(self) -> None:
+        if not (self.checkout / ".venv" / "bin" / "python").exists():
+            raise CommandError("BENCH_BEFORE must name a checkout of an earlier commit with its .venv.")
+        super().prepare()
+
+    def command(self) -> Sequence[str]:
+        return (str(self.checkout / ".venv" / "bin" / "python"), str(self.checkout / "serve"))
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "PYTHONPATH": str(self.checkout)}
+
+    @property
+    def checkout(self) -> Path:
+        return Path(os.environ.get("BENCH_BEFORE", "/nowhere")).absolute()
 
 
 class One(Trireme):
