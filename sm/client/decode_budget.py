@@ -84,9 +84,7 @@ class DecodeBudget:
     def release(self, size: int, model: str | None = None) -> None:
         """Give ``size`` bytes back."""
         with self._lock:
-            self._subtract_freed()
-            self._add(_current_model() if model is None else model, -size)
-            DECODED_BYTES.set(self._used)
+            self._count(_current_model() if model is None else model, -size)
 
     @contextmanager
     def reserve(self, size: int, model: str | None = None) -> Iterator[None]:
@@ -145,11 +143,12 @@ class DecodeBudget:
 
     def _try_acquire(self, size: int, model: str) -> bool:
         with self._lock:
-            self._subtract_freed()
-            if self._used + size > self._limit_for(model, size):
-                return False
-            self._add(model, size)
-            DECODED_BYTES.set(self._used)
+            # So little is every model's, whatever the others hold.
+            if self._used + size > RESERVED_SHARE * self.limit:
+                self._count()
+                if self._used + size > self._limit_for(model, size):
+                    return False
+            self._count(model, size)
             return True
 
     def _limit_for(self, model: str, size: int) -> int:
@@ -160,20 +159,17 @@ class DecodeBudget:
         has_starved = not all(waiting in self._held for waiting in self._waiting)
         return 0 if has_starved else self.most()
 
-    def _subtract_freed(self) -> None:
-        while self._freed:
-            model, size = self._freed.popleft()
-            self._add(model, -size)
-
-    def _add(self, model: str, size: int) -> None:
-        if not size:
-            return
-        self._used += size
-        held = self._held.get(model, 0) + size
-        if held:
-            self._held[model] = held
-        else:
-            del self._held[model]
+    def _count(self, model: str = "", size: int = 0) -> None:
+        """Count ``size`` more bytes of a model, and those that are free again. The caller holds the lock."""
+        freed, held = self._freed, self._held
+        freed.append((model, -size))
+        while freed:
+            model, size = freed.popleft()
+            self._used -= size
+            held[model] = held.get(model, 0) - size
+            if not held[model]:
+                del held[model]
+        DECODED_BYTES.set(self._used)
 
 
 class Room:
