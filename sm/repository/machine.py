@@ -164,13 +164,17 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     _link(folder / "lib" / LIBPYTHON, libpython())
     packages = _root(server).parent.parent
     libraries = packages / "nvidia_pytriton.libs"
-    stub = Stub.find(server, VERSION)
-    if stub.bundled_libpython:
+    stub = _root(server) / "python_backend_stubs" / VERSION / STUB
+    if not stub.is_file():
+        raise StartError(
+            f"Triton's python backend here ({_root(server)}) has no program for Python {VERSION}."
+        )
+    if asks_for_bundled := bool(BUNDLED_LIBPYTHON.search(stub.read_bytes())):
         # The stub finds the libraries by a relative path, so it must lie as deep below them as in the wheel.
         _link(folder / libraries.name, libraries)
-        own_stub = folder / stub.file.relative_to(packages)
-        _copy_unbundled(stub.file, own_stub)
-    _link(python / STUB, own_stub if stub.bundled_libpython else stub.file)
+        own_stub = folder / stub.relative_to(packages)
+        _copy_unbundled(stub, own_stub)
+    _link(python / STUB, own_stub if asks_for_bundled else stub)
     return folder / "backends", {"LD_LIBRARY_PATH": f"{folder / 'lib'}:{libraries}"}
 
 
@@ -228,57 +232,6 @@ def _link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(target)
-
-
-@dataclass(frozen=True)
-class Stub:
-    """Triton's program that runs a Python model, for one version of Python."""
-
-    file: Path
-    #: The version of Python, such as ``3.11``.
-    python: str
-    #: The requirement for a NumPy that works with the stub.
-    numpy: str
-
-    @property
-    def libpython(self) -> str:
-        return f"libpython{self.python}.so.1.0"
-
-    @property
-    def bundled_libpython(self) -> str:
-        """The name by which the stub asks for the wheel's copy of CPython; empty if it does not."""
-        name = BUNDLED_LIBPYTHON.search(self.file.read_bytes())
-        return name[0].decode() if name else ""
-
-    @classmethod
-    def find(cls, server: Path, python: str) -> Stub:
-        """Find the stub of a Triton.
-
-        Args:
-            server: The tritonserver.
-            python: The version of Python; empty for that of this process, or for the only one.
-
-        Raises:
-            StartError: Triton has no stub for this version.
-        """
-        root = server.parent.parent
-        if is_wheel(server):
-            stubs = root / "python_backend_stubs"
-            file = stubs / (python or VERSION) / STUB
-            names = (path.name for path in stubs.iterdir())
-            available = ", ".join(sorted(names, key=lambda name: int(name[2:])))
-        else:
-            file = root / "backends" / "python" / STUB
-            available = stub_version(file)
-        linked = stub_version(file)
-        if not linked or (python and python != linked):
-            raise StartError(
-                f"Triton's python backend here ({root}) has programs for Python {available or 'no version'}, "
-                f"not for {python or VERSION}, and each program runs one minor version."
-            )
-        # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
-        needs_numpy_1 = is_wheel(server) and int(linked[2:]) < 13
-        return cls(file, linked, "numpy<2" if needs_numpy_1 else "numpy")
 
 
 def stub_version(stub: Path) -> str:

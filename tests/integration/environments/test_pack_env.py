@@ -17,12 +17,12 @@ import requests
 
 from sm.errors import CommandError
 from sm.repository import machine
-from sm.repository.machine import Stub
 from tests.support.other_triton import STUB_NEEDS_NUMPY_1
 from tests.support.sm_command import run_sm
 from tests.support.tritons import HEAD, SETTINGS, Model, TritonProcess, prepare_triton
 from tests.support.wheels import write_wheel
 from trireme_tools.environments import pack_env
+from trireme_tools.environments.stub import Stub
 
 STUB = Stub.find(machine.find_server(SETTINGS), "")
 GREETING_MODEL = Model(

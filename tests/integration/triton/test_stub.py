@@ -16,11 +16,12 @@ import requests
 
 from sm.errors import StartError
 from sm.repository import machine
-from sm.repository.machine import STUB, Stub
+from sm.repository.machine import STUB
 from tests.support.distribution import interpreters, supported_versions
 from tests.support.other_triton import OTHER_TRITON
 from tests.support.sm_command import run_sm
 from tests.support.tritons import HEAD, SETTINGS, Model, TritonProcess, prepare_triton
+from trireme_tools.environments.stub import Stub
 
 pytestmark = pytest.mark.skipif(bool(OTHER_TRITON), reason="only the wheel's Triton has these stubs")
 

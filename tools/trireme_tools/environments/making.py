@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository import machine
-from sm.repository.machine import Stub
+from trireme_tools.environments.stub import Stub
 
 #: A program that prints where a Python has its program, libraries and shared libraries.
 PROBE = """

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository import machine
-from sm.repository.machine import Stub
 from sm.settings import Settings
 from trireme_tools.arguments import matching
 from trireme_tools.cache import Cache
 from trireme_tools.environments import making
 from trireme_tools.environments.making import BasePython
+from trireme_tools.environments.stub import Stub
 from trireme_tools.package import archive_writer
 from trireme_tools.package.contents import Contents
 from trireme_tools.progress import Progress

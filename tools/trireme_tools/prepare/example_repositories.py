@@ -22,11 +22,11 @@ from typing import TextIO
 
 from sm.errors import CommandError
 from sm.repository import machine
-from sm.repository.machine import Stub
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.targets import GRAPH, RUNNER, link
 from trireme_tools.cache import Cache
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
+from trireme_tools.environments.stub import Stub
 from trireme_tools.prepare.cpu_repository import STAMP, digests, is_stamped, run_on_cpu, write_stamp
 from trireme_tools.prepare.demo import DemoPreparation
 from trireme_tools.prepare.recipes import Recipe
