@@ -183,37 +183,18 @@ def add_serve_arguments(command: argparse.ArgumentParser) -> None:
         "TRIREME_MODEL_REPOSITORY)",
     )
     command.add_argument("--demo", action="store_true", help="serve the demo's models")
-    add_demo_arguments(command)
-    command.add_argument(
-        "--prepare",
-        action="store_true",
-        help="set up what is missing for the demo or the examples; start nothing",
-    )
-    command.set_defaults(demo=False)
-
-
-def add_demo_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--examples", action="store_true", help="serve the demo's models and the examples")
     command.add_argument(
         "--reload", action="store_true", help="development: load clients again when you edit them"
     )
-    command.set_defaults(demo=True, prepare=False, source=None)
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Set up the demo's models if they are asked for and the tools are here, then start the box."""
-    has_models = options.demo or options.examples or options.prepare
+    """Start the box; for the demo the tools, where they are installed, set up its models first."""
+    if (options.demo or options.examples) and (demo := find("demo")):
+        return int(load(demo.run)(options))
     flags = [f"--{flag}" for flag in ("demo", "examples", "reload") if getattr(options, flag)]
     flags += [options.source] if options.source else []
-    if options.prepare:
-        check_name("prepare")
-    if has_models and (prepare := find("prepare")):
-        load(prepare.run)(argparse.Namespace(models=[], examples=options.examples, triton=False))
-        if options.prepare:
-            return 0
-        sys.stdout.flush()
-        # A new program: the set-up has loaded libraries that the supervisor must not hold for its whole life.
-        os.execv(sys.executable, [sys.executable, "-m", "sm.server.supervisor.start", *flags])  # noqa: S606
     from sm.server.supervisor.start import main as start
 
     return start(flags)

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from sm import __version__
 from sm.invocation import Value
-from sm.tracing.variables import service_name, shown_url
+from sm.tracing.variables import shown_url
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Tracer:
         }
         detected = OTELResourceDetector().detect().attributes
         defaults = {
-            "service.name": service_name(environment),
+            "service.name": "trireme",
             "service.version": __version__,
             "service.instance.id": instance,
         }

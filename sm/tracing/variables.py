@@ -14,8 +14,6 @@ PROTOCOL = "http/protobuf"
 TRACES_PATH = "v1/traces"
 #: A module of the optional ``otel`` packages.
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
-#: A service's name where the variables give none.
-SERVICE_NAME = "trireme"
 
 
 def are_traces_wanted(environment: Mapping[str, str]) -> bool:
@@ -72,14 +70,6 @@ def traces_url(environment: Mapping[str, str]) -> str:
     """Return the URL that traces are sent to."""
     name, endpoint = _first(environment, ENDPOINTS)
     return endpoint if name == ENDPOINTS[0] else f"{endpoint.rstrip('/')}/{TRACES_PATH}"
-
-
-def service_name(environment: Mapping[str, str]) -> str:
-    """Return the service's name: the one that is set, else that of the box."""
-    service = environment.get("OTEL_SERVICE_NAME", "").strip()
-    pairs = (pair.partition("=") for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
-    resource = {name.strip(): value.strip() for name, _, value in pairs}
-    return service or resource.get("service.name", "") or SERVICE_NAME
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(23_525, 21_400),
+    "core, sm/: lines of code": Ceiling(23_450, 21_400),
     "extensions/: lines of code": Ceiling(7_568, 6_900),
     "tools/: lines of code": Ceiling(13_362, 9_000),
     "a worker imports: files": Ceiling(113, 115),

@@ -71,7 +71,7 @@ GROUPS = {
     "Run a box": {
         "demo": Command(
             "Set up everything and serve the demo's models.",
-            "sm.cli:add_demo_arguments sm.cli:serve",
+            "trireme_tools.prepare.demo_command",
             ("demo", "demo --examples"),
         ),
         "prepare": Command(

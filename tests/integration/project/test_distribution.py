@@ -124,4 +124,4 @@ def test_the_runtime_alone_has_its_commands_and_names_those_of_the_tools(
     text = " ".join(runtime.sm("--help").stdout.split())
     assert ", ".join(cli.EXTENSIONS) in text and ", ".join(cli.TOOLS) in text
     assert [name for name in cli.COMMANDS if runtime.sm(name, "--help").returncode] == []
-    assert runtime.sm("serve", "--prepare").returncode == 1
+    assert runtime.sm("prepare").returncode == 1

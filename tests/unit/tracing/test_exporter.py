@@ -52,6 +52,32 @@ def test_the_sampler_follows_the_specification(
     assert found == [without_parent, recorded_parent, unrecorded_parent]
 
 
+RESOURCE = {"OTEL_RESOURCE_ATTRIBUTES": "a=b, service.name=dogs"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [({}, "trireme"), (RESOURCE, "dogs"), ({**RESOURCE, "OTEL_SERVICE_NAME": "cats"}, "cats")],
+)
+def test_the_service_name_comes_from_the_variables_in_the_specified_order(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
+) -> None:
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)
+    monkeypatch.setattr(exporter, "OTLPSpanExporter", lambda: Collector())
+    tracer = Tracer({}, "a worker")
+    assert trace_resource(tracer)["service.name"] == name
+    tracer.close()
+
+
+def trace_resource(tracer: Tracer) -> dict[str, object]:
+    """Return what the spans say of their process."""
+    span = tracer.spans.start_span("any")
+    assert isinstance(span, ReadableSpan)
+    return dict(span.resource.attributes)
+
+
 def started(tracer: Tracer, headers: dict[str, str]) -> tuple[SpanContext, SpanContext]:
     """Begin a request's span; return what identifies it, and its caller's."""
     begun = tracer.start(headers, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.tracing import variables
-from sm.tracing.variables import are_traces_on, describe, explain_off, service_name, traces_url
+from sm.tracing.variables import are_traces_on, describe, explain_off, traces_url
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -51,10 +51,3 @@ def test_the_message_names_the_collector_without_password_or_query() -> None:
 def test_the_traces_path_is_added_only_to_the_general_endpoint() -> None:
     assert traces_url({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1/x/"}) == "http://a:1/x/v1/traces"
     assert traces_url({**ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b:2/t"}) == "http://b:2/t"
-
-
-def test_the_service_name_comes_from_the_variables_in_the_specified_order() -> None:
-    resource = {"OTEL_RESOURCE_ATTRIBUTES": "a=b, service.name=dogs"}
-    assert service_name({}) == "trireme"
-    assert service_name(resource) == "dogs"
-    assert service_name({**resource, "OTEL_SERVICE_NAME": "cats"}) == "cats"
