@@ -124,16 +124,21 @@ class Batches:
         records = [_Record(payload, invocation, payload._length) for payload in payloads]
         self._waiting.setdefault(invocation, deque()).extend(records)
         self._count += len(records)
-        is_full = self._count >= self.max_batch
-        # A short record waits for no long ones, which may take a hundred times as long.
-        longest = min(self._under_way, default=0)
-        must_run = is_full or not _fit(records[0].length, longest)
-        if not self._running or (must_run and self._running < AT_ONCE):
+        if self._may_begin(self._running, records[0]):
             self._running += 1
             self._threads.submit(self._run_batches)
-        elif is_full:
+        elif self._count >= self.max_batch:
             self._changed.notify()
         return records
+
+    def _may_begin(self, running: int, *records: _Record) -> bool:
+        """True if a batch may begin beside those that run: a full one, or one of an urgent record."""
+        is_full = self._count >= self.max_batch
+        return not running or (running < AT_ONCE and (is_full or any(map(self._is_urgent, records))))
+
+    def _is_urgent(self, record: _Record) -> bool:
+        """True for a short one beside long ones alone, which may take a hundred times as long."""
+        return not _fit(record.length, min(self._under_way, default=0))
 
     def _end_turn(self, length: int) -> None:
         """Let a thread answer what waits, after a record of this length that ran alone."""
@@ -168,10 +173,13 @@ class Batches:
                 self._changed.wait_for(
                     lambda: self._count >= self.max_batch, oldest + self._max_wait - time.monotonic()
                 )
-            found, most = True, self.max_batch
+            found = self._may_begin(self._running - 1, *(each[0] for each in self._waiting.values()))
+            most = self.max_batch
             while found and len(records) < most:
                 found = has_last = False
-                for invocation, queue in list(self._waiting.items()):
+                for invocation, queue in sorted(
+                    self._waiting.items(), key=lambda item: not self._is_urgent(item[1][0])
+                ):
                     if len(records) >= most or not self._may_join(queue[0], records):
                         continue
                     found, record = True, queue.popleft()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +29,9 @@ class SpanOptions(Parameters):
     aggregation_strategy: LowerCase[Strategy] | None = Field(
         default=None, description="Answer with the rows of transformers' pipeline, joined in this way."
     )
-    ignore_labels: tuple[str, ...] = Field(default=("O",), description="Labels that the answer leaves out.")
+    ignore_labels: tuple[str, ...] = Field(
+        default=("O",), max_length=1000, description="Labels that the answer leaves out."
+    )
     stride: int | None = Field(
         default=None,
         ge=0,
@@ -44,27 +46,6 @@ class LabelledText(TaskText):
     _table: TokenTable | None = PrivateAttr(default=None)
     #: The places of the tokens of each window.
     _windows: tuple[Ids, ...] = PrivateAttr(default=())
-
-
-@dataclass
-class LabelledSpan:
-    """Neighbouring tokens with one label."""
-
-    label: str
-    #: The label's score for each token or word that it was given to.
-    scores: list[float]
-    #: The places of the tokens.
-    places: list[int]
-
-    @property
-    def begins(self) -> bool:
-        """True if the label says that a span begins here."""
-        return self.label.startswith("B-")
-
-    @property
-    def kind(self) -> str:
-        """The label without ``B-`` and ``I-``."""
-        return self.label[2:] if self.label.startswith(("B-", "I-")) else self.label
 
 
 class TokenClassification(WindowedTask):
@@ -84,6 +65,10 @@ class TokenClassification(WindowedTask):
         #: True if a prefix tells which token goes on with a word.
         self.has_prefix = bool(getattr(model, "continuing_subword_prefix", None))
         self.unknown = getattr(model, "unk_token", None)
+        #: The labels without ``B-`` and ``I-``, and which of them say that a span begins.
+        self.kinds = [re.sub("^[BI]-", "", label) for label in self.labels]
+        self.kind_numbers = np.array([self.kinds.index(kind) for kind in self.kinds])
+        self.begins = np.array([label.startswith("B-") for label in self.labels])
 
     def find_output(self) -> TensorMetadata:
         return self.find_classes(2)
@@ -123,70 +108,79 @@ class TokenClassification(WindowedTask):
         return joined
 
     def postprocess(self, outputs: Tensors, payload: LabelledText) -> list[dict[str, Any]]:
-        """Return the spans of the one window of a part."""
+        """Return the spans of the one window of a part.
+
+        All tokens at once: a loop over those of a long text would keep the interpreter from other requests.
+        """
         (window,), table, options = payload._windows, payload._table, payload.parameters
         assert table is not None  # find_windows has set it
         logits, strategy = outputs[self.output.name], options.aggregation_strategy
         rows = self.logits(logits.reshape(-1, logits.shape[-1]))
-        scores = np.zeros((len(table), logits.shape[-1]))
-        scores[window] = softmax(rows[self.padding.own(len(window), len(rows))])
-        groups = [[place] for place in window[~table.is_special[window]].tolist()]
+        (own,) = np.nonzero(~table.is_special[window])
+        if not len(own):
+            return []
+        places, scores = window[own], softmax(rows[self.padding.own(len(window), len(rows))])[own]
+        units = np.arange(len(places))  # the first token of each unit that has a label: a token, or a word
         if strategy in ("first", "average", "max"):
-            groups = [*self.join_words(groups, table, payload.text)]
-        spans = [self.find_label(group, scores, strategy) for group in groups]
-        if strategy != "none":
-            spans = join_spans(spans)
-        named = (self.describe(span, table, payload) for span in spans)
-        return [row for label, row in named if label not in options.ignore_labels]
+            units = np.flatnonzero(self.begin_words(places.tolist(), table, payload.text))
+            scores = join_scores(scores, units, strategy)
+        labels, score = scores.argmax(axis=1), scores.max(axis=1)
+        begins = np.append(True, self.begins[labels[1:]])
+        begins[1:] |= np.diff(self.kind_numbers[labels]) != 0
+        spans = np.flatnonzero(begins | (strategy == "none"))  # the first unit of each
+        score = np.add.reduceat(score, spans) / lengths(spans, len(units))
+        ends = np.append(units[spans[1:]], len(places)) - 1
+        names = self.names(strategy)
+        is_named = np.array([name not in options.ignore_labels for name in names])
+        (kept,) = np.nonzero(is_named[labels[spans]])
+        firsts = units[spans[kept]]
+        found = (labels[spans[kept]], score[kept], own[firsts], places[firsts], places[ends[kept]])
+        return [
+            self.describe(names[label], mean, index, range(first, last + 1), table, payload)
+            for label, mean, index, first, last in zip(*map(np.ndarray.tolist, found), strict=True)
+        ]
 
-    def join_words(self, groups: Iterable[list[int]], table: TokenTable, text: str) -> Iterator[list[int]]:
-        """Yield the places of each word's tokens, as transformers tells words apart."""
-        word: list[int] = []
-        for (place,) in groups:
-            start, end = table.offsets[place]
-            token = table.tokens[place]
+    def names(self, strategy: Strategy | None) -> Sequence[str]:
+        """Return what a span with each label is called in the answer."""
+        if strategy is None:
+            return self.kinds
+        return self.labels if strategy == "none" else [label.split("-", 1)[-1] for label in self.labels]
+
+    def begin_words(self, places: Sequence[int], table: TokenTable, text: str) -> list[bool]:
+        """Return which tokens begin a word, as transformers tells words apart."""
+        begin: list[bool] = []
+        for place in places:
+            (start, end), token = table.offsets[place], table.tokens[place]
             if self.has_prefix:
                 goes_on = len(token) != end - start
             else:
                 goes_on = start > 0 and " " not in text[start - 1 : start + 1]
-            if word and (not goes_on or token == self.unknown):
-                yield word
-                word = []
-            word.append(place)
-        if word:
-            yield word
-
-    def find_label(
-        self, places: list[int], scores: NDArray[np.float64], strategy: Strategy | None
-    ) -> LabelledSpan:
-        """Return a token, or a word of several, with its label."""
-        own = scores[places]
-        row = own[0]
-        if strategy == "max":
-            row = own[own.max(axis=1).argmax()]
-        elif strategy == "average":
-            row = own.mean(axis=0)
-        best = int(row.argmax())
-        return LabelledSpan(self.labels[best], [float(row[best])], places)
+            begin.append(not begin or not goes_on or token == self.unknown)
+        return begin
 
     def describe(
-        self, span: LabelledSpan, table: TokenTable, payload: LabelledText
-    ) -> tuple[str, dict[str, Any]]:
-        """Return a span's label and its row of the answer."""
-        start, end = table.offsets[span.places[0]][0], table.offsets[span.places[-1]][1]
-        score, offsets = float(np.mean(span.scores)), {"start": start, "end": end}
-        strategy = payload.parameters.aggregation_strategy
+        self, name: str, score: float, index: int, places: range, table: TokenTable, payload: LabelledText
+    ) -> dict[str, Any]:
+        """Return a span's row of the answer.
+
+        Args:
+            name: What it is called.
+            score: The mean of its tokens' or words'.
+            index: Its first token in the window.
+            places: Its tokens in the text.
+            table: Those of the text.
+            payload: The text.
+        """
+        start, end = table.offsets[places[0]][0], table.offsets[places[-1]][1]
+        strategy, offsets = payload.parameters.aggregation_strategy, {"start": start, "end": end}
         if strategy is None:
-            row = {"label": span.kind, "score": score, "text": payload.text[start:end], **offsets}
-            return span.kind, row
-        words = [self.word_of(place, table, payload.text) for place in span.places]
+            return {"label": name, "score": score, "text": payload.text[start:end], **offsets}
+        words = [self.word_of(place, table, payload.text) for place in places]
         if strategy == "none":
-            index = int(np.searchsorted(payload._windows[0], span.places[0]))  # among the window's tokens
-            row = {"entity": span.label, "score": score, "index": index, "word": words[0], **offsets}
-            return span.label, row
-        label, decoder = span.label.split("-", 1)[-1], self.tokenizer.decoder
+            return {"entity": name, "score": score, "index": index, "word": words[0], **offsets}
+        decoder = self.tokenizer.decoder
         word = " ".join(words) if decoder is None else decoder.decode(words)
-        return label, {"entity_group": label, "score": score, "word": word, **offsets}
+        return {"entity_group": name, "score": score, "word": word, **offsets}
 
     def word_of(self, place: int, table: TokenTable, text: str) -> str:
         """Return a token as transformers shows it: one that the tokenizer does not know as it is sent."""
@@ -198,13 +192,20 @@ def _strength(row: Mapping[str, Any]) -> tuple[int, float]:
     return row["end"] - row["start"], row["score"]
 
 
-def join_spans(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
-    """Join neighbours of one kind."""
-    joined: list[LabelledSpan] = []
-    for span in spans:
-        if joined and joined[-1].kind == span.kind and not span.begins:
-            joined[-1].scores += span.scores
-            joined[-1].places += span.places
-        else:
-            joined.append(span)
-    return joined
+def lengths(firsts: Ids, count: int) -> Ids:
+    """Return how many of ``count`` items each group has, by the first item of each."""
+    return np.diff(np.append(firsts, count))
+
+
+def join_scores(scores: NDArray[np.float64], words: Ids, strategy: Strategy) -> NDArray[np.float64]:
+    """Return a row of scores for each word, of which ``words`` has the first token."""
+    if strategy == "first":
+        return scores[words]
+    counts = lengths(words, len(scores))
+    if strategy == "average":
+        means: NDArray[np.float64] = np.add.reduceat(scores, words) / counts[:, None]
+        return means
+    # The token of each word that has the highest score of all; of equal ones the first.
+    numbers = np.repeat(np.arange(len(words)), counts)
+    best = np.lexsort((-scores.max(axis=1), numbers))[words]
+    return np.asarray(scores[best])

@@ -47,7 +47,7 @@ class Shouter(Client):
         self.alone.append(payload.text)
         if invocation := current():
             self.suspicions.append(invocation.suspicion)
-        if payload.text == "hold":
+        if payload.text.startswith("hold"):
             assert self.released.wait(SECONDS)
         if payload.text == "bad":
             raise BadInput("payload.text: is bad")
@@ -63,7 +63,7 @@ class Shouter(Client):
         if "deadly" in texts:
             self.invocations[-1].suspicion = SUSPICION  # as a call of the model does
             raise ModelCrashed("its process died")
-        if "hold" in texts:
+        if any(text.startswith("hold") for text in texts):
             assert self.released.wait(SECONDS)
         if "gone" in texts:
             raise NotReady("Triton is starting again")
@@ -329,3 +329,22 @@ def test_long_records_make_small_batches_and_short_ones_do_not_wait_for_them() -
         client.released.set()
         assert len(answers.result()) == 8
     assert max(map(len, client.together)) == 2
+
+
+def test_a_turn_begun_for_a_short_record_is_that_ones_and_leaves_long_ones_to_their_own() -> None:
+    """Else each request of a neighbour adds a thread to a list that keeps the interpreter already."""
+    client = Lengths(None, Path(), Path())  # type: ignore[arg-type]
+    client.name = "lengths"
+    client.setup()
+    batches = Batches(client)
+    attack = [prepared(client, text) for text in ("hold 5000", "a 5000", "b 5000")]
+    with ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(batches.answer, attack, Invocation(time.monotonic() + SECONDS))
+        wait_until(lambda: client.alone == ["hold 5000"])
+        for text in ("x 9", "y 9"):
+            neighbour = Invocation(time.monotonic() + SECONDS)
+            assert batches.answer([prepared(client, text)], neighbour) == [text.upper()]
+        wait_until(lambda: batches._running == 1)
+        assert client.alone == ["hold 5000", "x 9", "y 9"]
+        client.released.set()
+        assert answers.result() == ["HOLD 5000", "A 5000", "B 5000"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
@@ -269,6 +270,29 @@ def test_a_text_four_times_as_long_takes_about_four_times_the_time(
     seconds(1)
     # Each look at the tokens of a whole text makes them again: one for each token takes sixteen times.
     assert min(seconds(600) for _ in range(3)) < 10 * min(seconds(150) for _ in range(5))
+
+
+@pytest.mark.parametrize("strategy", [None, "none", "simple"])
+def test_tokens_without_a_label_take_no_step_of_the_interpreter(tmp_path: Path, strategy: str | None) -> None:
+    """It would be kept from other requests while it makes the answer of a long text."""
+    write_text_model(tmp_path / "model", "token-classification", ("O", "B-PER"))
+    client = load_task(tmp_path / "model", task="token-classification")
+
+    def calls(words: int) -> int:
+        options = {"aggregation_strategy": strategy} if strategy else {}
+        payload = client.payload.model_validate({"text": "ada " * words, "parameters": options})
+        tokens = client.prepare(payload)
+        outputs = {"logits": np.tile(np.array([[2, 0]], np.float32), (1, tokens, 1))}
+        made: list[str] = []
+        sys.setprofile(lambda _, event, __: made.append(event))
+        try:
+            assert client.postprocess_batch(outputs, [payload]) == [[]]
+        finally:
+            sys.setprofile(None)
+        return len(made)
+
+    calls(1)
+    assert calls(400) == calls(10)
 
 
 def train(kind: str, texts: list[str]) -> Tokenizer:
