@@ -124,21 +124,21 @@ class Batches:
         records = [_Record(payload, invocation, payload._length) for payload in payloads]
         self._waiting.setdefault(invocation, deque()).extend(records)
         self._count += len(records)
-        if self._may_begin(self._running, records[0]):
+        if self._may_begin(self._running, records):
             self._running += 1
             self._threads.submit(self._run_batches)
         elif self._count >= self.max_batch:
             self._changed.notify()
         return records
 
-    def _may_begin(self, running: int, *records: _Record) -> bool:
+    def _may_begin(self, running: int, *queues: Sequence[_Record]) -> bool:
         """True if a batch may begin beside those that run: a full one, or one of an urgent record."""
         is_full = self._count >= self.max_batch
-        return not running or (running < AT_ONCE and (is_full or any(map(self._is_urgent, records))))
+        return not running or (running < AT_ONCE and (is_full or any(map(self._is_urgent, queues))))
 
-    def _is_urgent(self, record: _Record) -> bool:
-        """True for a short one beside long ones alone, which may take a hundred times as long."""
-        return not _fit(record.length, min(self._under_way, default=0))
+    def _is_urgent(self, queue: Sequence[_Record]) -> bool:
+        """True if a short record is next beside long ones, which may take a hundred times as long."""
+        return not _fit(queue[0].length, min(self._under_way, default=0))
 
     def _end_turn(self, length: int) -> None:
         """Let a thread answer what waits, after a record of this length that ran alone."""
@@ -173,13 +173,11 @@ class Batches:
                 self._changed.wait_for(
                     lambda: self._count >= self.max_batch, oldest + self._max_wait - time.monotonic()
                 )
-            found = self._may_begin(self._running - 1, *(each[0] for each in self._waiting.values()))
-            most = self.max_batch
+            found, most = self._may_begin(self._running - 1, *self._waiting.values()), self.max_batch
             while found and len(records) < most:
                 found = has_last = False
-                for invocation, queue in sorted(
-                    self._waiting.items(), key=lambda item: not self._is_urgent(item[1][0])
-                ):
+                queues = sorted(self._waiting.items(), key=lambda item: not self._is_urgent(item[1]))
+                for invocation, queue in queues:
                     if len(records) >= most or not self._may_join(queue[0], records):
                         continue
                     found, record = True, queue.popleft()

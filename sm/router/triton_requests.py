@@ -25,7 +25,7 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.http.media_types import choose, kind_of, negotiate
-from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, load_json, strict_json
+from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, ResolvedModel
 from sm.router.back_pressure import finish
@@ -135,36 +135,16 @@ class TritonForwarder:
             invocation: Uses the model.
             read: Converts Triton's reply.
         """
-        self._check_outputs(model, request)
+        every = self._cached_outputs(model) if self._cached_outputs else frozenset()
         try:
-            answer = as_accepted(read(self._upstream.send(request, invocation)), accept)
+            answer = as_accepted(
+                read(self._upstream.send(replace(request, outputs=every), invocation)), accept
+            )
         except UnknownModel:
             if comes_again and self._models.comes_again:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
             raise
         return answer if model == name else rename_model(answer, model, name)
-
-    def _check_outputs(self, model: str, request: ProxyRequest) -> None:
-        """Refuse a choice of outputs that answers of Triton's response cache may not have.
-
-        Raises:
-            BadInput: The request asks for some outputs of a model whose requests must ask for all.
-        """
-        every = self._cached_outputs(model) if self._cached_outputs else frozenset()
-        if len(every) < 2 or not request.target.partition("?")[0].endswith("/infer"):
-            return
-        size = request.headers.get(HEADER_SIZE, "")
-        try:
-            body = load_json(request.body[: int(size)] if size.isdecimal() else request.body)
-            asked = {output["name"] for output in body.get("outputs", ())}
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return  # Triton says what is wrong with it
-        if asked and asked < every:
-            raise BadInput(
-                f"outputs: {model!r} answers from a cache, whose answers have all outputs: ask for "
-                f"{', '.join(sorted(every))}, or leave outputs out",
-                field="outputs",
-            )
 
 
 def accept_of(request: TritonRequest) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, request
 from wsproto.connection import Connection, ConnectionState, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 from wsproto.events import Message as MessagePart
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 READ_BYTES = 2**18
 #: Fragments of a message that may be of any size; beyond them there may be one for so many bytes.
 MAX_SMALL_FRAGMENTS, FRAGMENT_BYTES = 1000, 512
+#: Pings, pongs and empty messages that a caller may send, beside one in a second.
+MAX_EMPTY = 1000
 #: Seconds that the caller gets for the closing handshake.
 CLOSE_TIMEOUT_S = 1.0
 
@@ -49,8 +51,9 @@ CLOSE_TIMEOUT_S = 1.0
 class WebSocket:
     """One connection, for one thread.
 
-    A message of more than ``max_bytes`` ends it (1009), as does one of a thousand tiny fragments (1008), a
-    frame that breaks the protocol (1002), a text that is not UTF-8 (1007), and its time (1001).
+    A message of more than ``max_bytes`` ends it (1009), as does one of a thousand tiny fragments, or a
+    thousand pings, pongs and empty messages (1008), a frame that breaks the protocol (1002), a text that is
+    not UTF-8 (1007), and its time (1001).
 
     Args:
         connection: The socket.
@@ -67,6 +70,8 @@ class WebSocket:
         self._protocol = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
         self._partial, self._fragments = bytearray(), 0
+        #: Pings, pongs and empty messages since a time.
+        self._empty, self._began = 0, time.monotonic()
 
     def messages(self, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
         """Yield the caller's messages, then close the connection.
@@ -147,17 +152,26 @@ class WebSocket:
                 self.close(CloseReason.MESSAGE_TOO_BIG)
             elif self._fragments > MAX_SMALL_FRAGMENTS + len(self._partial) // FRAGMENT_BYTES:
                 self.close(CloseReason.POLICY_VIOLATION, "the message has too many small fragments")
-            elif event.message_finished:
+            elif event.message_finished and (self._partial or self._may_be_empty()):
                 self._messages.append(bytes(self._partial))
                 self._partial.clear()
                 self._fragments = 0
         elif isinstance(event, CloseConnection) and self._open:
             # wsproto reports a broken rule of the protocol as a close that leaves the connection open.
             self.close(event.code, event.reason, is_broken=True)
-        elif isinstance(event, Ping) or (
-            isinstance(event, CloseConnection) and self._protocol.state is ConnectionState.REMOTE_CLOSING
-        ):
+        elif isinstance(event, Ping | Pong):
+            if self._may_be_empty() and isinstance(event, Ping):
+                self._write(event.response())
+        elif isinstance(event, CloseConnection) and self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self._write(event.response())
+
+    def _may_be_empty(self) -> bool:
+        """Count a frame that asks for nothing; close the connection at one too many, and return False."""
+        self._empty += 1
+        may_be = self._empty <= MAX_EMPTY + 60 * ((time.monotonic() - self._began) // 60)
+        if not may_be:
+            self.close(CloseReason.POLICY_VIOLATION, "pings, pongs and empty messages come too fast")
+        return may_be
 
     def _write(self, event: Event) -> None:
         self._socket.sendall(self._protocol.send(event))

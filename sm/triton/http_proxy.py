@@ -44,7 +44,7 @@ from sm.triton.read_ahead import read_ahead
 from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import MODEL_ANSWERED, UNREACHABLE, Failed, translate_http_status
-from sm.triton.v2_body import MAX_DIMENSIONS, MAX_TENSORS, check_tensors
+from sm.triton.v2_body import MAX_DIMENSIONS, MAX_TENSORS, check_outputs, check_tensors
 
 #: Bytes of one read.
 READ_BYTES = 2**18
@@ -103,6 +103,8 @@ class ProxyRequest:
     target: str
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: The outputs of which it must ask for all or none; empty if it may choose.
+    outputs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -160,15 +162,12 @@ class Upstream:
             invocation = invocation or Invocation(time.monotonic() + self._timeout)
             invocation.check()
             check_headers(request.headers)
-            path = request.target.partition("?")[0]
-            text = check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
-            if request.method == "POST" and model and (types := self._calls.sequence_id_types(model)):
-                check_sequence_id(text, types)
+            is_call = request.method == "POST" and bool(model)
+            types = self._calls.sequence_id_types(model) if is_call else frozenset()
+            has_tensors = request.target.partition("?")[0].endswith("/infer")
+            check_json(request.body, request.headers, self._max_body, has_tensors, types, request.outputs)
             send = partial(self._send, request, model, invocation)
-            if request.method == "POST" and model:
-                reply = self._calls.run(model, send, invocation)
-            else:
-                reply = send(self._guard.admit(model))
+            reply = self._calls.run(model, send, invocation) if is_call else send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
             if reply.status >= 400:
                 call.fail(str(reply.status))
@@ -390,9 +389,15 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tensors: bool = False) -> bytes:
+def check_json(
+    body: bytes,
+    headers: Mapping[str, str],
+    max_bytes: int,
+    has_tensors: bool = False,
+    types: frozenset[str] = frozenset(),
+    outputs: frozenset[str] = frozenset(),
+) -> None:
     """Refuse a body that claims more than it has, or is nested too deeply, and values that Triton would cast.
-    Return the JSON, unpacked.
 
     Triton reports other errors. Triton 2.51 ends at some bodies that these bounds keep away.
 
@@ -401,6 +406,8 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
         headers: Names in lower case.
         max_bytes: Of the body after decompression.
         has_tensors: True for a v2 inference request.
+        types: The datatypes in which its models take a sequence's id.
+        outputs: See :class:`ProxyRequest`.
 
     Raises:
         BadInput: The body is beyond a bound, or is not JSON, or its values do not fit their datatypes.
@@ -423,7 +430,7 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
         # An element takes at least a byte, in JSON and in binary.
         if has_more_elements(match[1], len(content)):
             raise BadInput(f"a tensor has more elements than the body of {len(content)} bytes can have")
-    if has_tensors and text and not text.isspace():
+    if (has_tensors or types) and text and not text.isspace():
         # The memory of a body as it came is reserved by now, that of an unpacked one is not.
         marks = (
             0 if content is body or len(text) < MIN_BASE64_BYTES else sum(map(text.count, (b",", b"[", b"{")))
@@ -433,8 +440,11 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tens
                 request = load_json(text)
             except orjson.JSONDecodeError as error:
                 raise not_json(error) from None
-            check_tensors(request)
-    return text
+            if has_tensors:
+                check_tensors(request)
+                check_outputs(request, outputs)
+            if types:
+                check_sequence_id(request, text, types)
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:

@@ -6,7 +6,7 @@ callers' ids may be one, and they share a state. A number too large for the data
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +22,9 @@ LARGEST = {
     "TYPE_UINT64": 2**64 - 1,
 }
 TEXT, ANY = "TYPE_STRING", ""
+#: The id's key in JSON, and an escape for a letter of it or of ``parameters``, which no writer of JSON has.
+KEY = re.compile(rb'"sequence_id"\s*:')
+ESCAPED = re.compile(rb"\\u00(?:5[fF]|6[134569dDeE]|7[0-5])")
 
 
 def id_types(models: Iterable[Model]) -> frozenset[str]:
@@ -41,22 +44,24 @@ def _datatype(control: Any) -> str:
     return str(kinds[control.data_type].name)
 
 
-def check_sequence_id(text: bytes, types: frozenset[str]) -> None:
-    """Check the id in a request's JSON for models that take it in ``types``.
+def check_sequence_id(request: Any, text: bytes, types: frozenset[str]) -> None:
+    """Check the id in a request for models that take it in ``types``.
+
+    Args:
+        request: The parsed JSON.
+        text: The JSON. Of a key that it has twice Triton takes another value than the parser.
+        types: The datatypes.
 
     Raises:
-        BadInput: It is no id, or not one of such a type; or a key is there twice.
+        BadInput: It is no id, or not one of such a type; or its key is there twice, or written with escapes.
     """
-    try:
-        body = json.loads(text or b"{}", object_pairs_hook=_read_object)
-    except (ValueError, RecursionError):
-        return  # Triton says what is wrong with it
-    members = body if isinstance(body, dict) else {}
     # The generate extension has a request's parameters beside its inputs.
-    parameters = members.get("parameters")
-    for place in (members, parameters if isinstance(parameters, dict) else {}):
-        if NAME in place:
-            _check(place[NAME], types)
+    places = [request, request.get("parameters")] if isinstance(request, dict) else []
+    ids = [place[NAME] for place in places if isinstance(place, dict) and NAME in place]
+    if len(KEY.findall(text)) != len(ids) or ESCAPED.search(text.replace(b"\\\\", b"")):
+        raise BadInput(f"{NAME}: its key may be in the JSON once, without escapes", field=NAME)
+    for value in ids:
+        _check(value, types)
 
 
 def _check(value: Any, types: frozenset[str]) -> None:
@@ -72,10 +77,3 @@ def _check(value: Any, types: frozenset[str]) -> None:
         raise BadInput(f"{NAME}: the model takes a text, not a number", field=NAME)
     if value == "":
         raise BadInput(f"{NAME}: must not be empty", field=NAME)
-
-
-def _read_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    read = dict(members)
-    if len(read) < len(members):
-        raise BadInput("the JSON has a key twice in one object")
-    return read

@@ -61,6 +61,17 @@ def check_tensors(request: Any) -> None:
                 _check_data(tensor, f"inputs[{number}].data", datatype)
 
 
+def check_outputs(request: Any, every: frozenset[str]) -> None:
+    """Raise :class:`BadInput` for a choice of outputs that Triton's response cache may not have."""
+    try:
+        asked = {output["name"] for output in request.get("outputs", ())} if len(every) > 1 else set()
+    except (TypeError, KeyError, AttributeError):
+        return  # Triton says what is wrong with it
+    if asked and asked < every:
+        names = ", ".join(sorted(every))
+        raise BadInput(f"outputs: a cached answer has all: ask for {names}, or for none", field="outputs")
+
+
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:
     shape, data, name = tensor.get("shape"), tensor["data"], tensor["datatype"]
     is_shape = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)

@@ -100,6 +100,7 @@ VALUES: dict[str, tuple[str, str, str]] = {
     "words for no number": ("[", "NaN,", "NaN]"),
     "levels": ("[" + "[" * 900 + "]" * 900, "," + "[" * 900 + "]" * 900, "]"),
     "pairs of levels": ("[", "[[]],", "1]"),
+    "five levels of a number": ("[", "[[[[[1]]]]],", "1]"),
     "lists and texts of brackets": ("[", '"[[",', "1]"),
     "many levels": ("", "[", ""),
 }
@@ -248,7 +249,16 @@ FORMS = (
     ('{"inputs":"a","parameters":{"candidate_labels":', "}}"),
 )
 #: The values that stand for the others where they are read in the same way for every type.
-USUAL = ("numbers", "texts", "lists", "objects with another key", "keys", "a long key", "levels")
+USUAL = (
+    "numbers",
+    "texts",
+    "lists",
+    "objects with another key",
+    "keys",
+    "a long key",
+    "levels",
+    "seven levels of a number",
+)
 
 
 def fields_of(client: Client) -> Iterator[tuple[str, str]]:

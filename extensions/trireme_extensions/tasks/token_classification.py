@@ -30,7 +30,7 @@ class SpanOptions(Parameters):
         default=None, description="Answer with the rows of transformers' pipeline, joined in this way."
     )
     ignore_labels: tuple[str, ...] = Field(
-        default=("O",), max_length=1000, description="Labels that the answer leaves out."
+        default=("O",), max_length=1000, description="Labels to leave out."
     )
     stride: int | None = Field(
         default=None,

@@ -47,7 +47,7 @@ def test_addresses_of_one_ipv6_network_are_one_caller(address: str, network: str
     assert caller_network(address) == network
 
 
-@pytest.mark.parametrize("unit", ["[[]],", "[[[[]]]],", '"a",[[[[[[[[[[]]]]]]]]]],'])
+@pytest.mark.parametrize("unit", ["[" * 16 + "1" + "]" * 16 + ",", '"a",' + "[" * 90 + "]" * 90 + ","])
 def test_a_large_body_of_little_but_brackets_is_not_read(unit: str) -> None:
     number = LARGE_JSON_BYTES // len(unit) + 1
     with pytest.raises(orjson.JSONDecodeError):
@@ -56,10 +56,23 @@ def test_a_large_body_of_little_but_brackets_is_not_read(unit: str) -> None:
     assert load_json(small) == json.loads(small)
 
 
-@pytest.mark.parametrize("unit", ["[],", "[[1],[2]],", '"[[[[",', r'"\\\"[[[[[[[[",', r'"\\\\","[[[[[[[[",'])
-def test_rows_and_texts_of_brackets_are_read(unit: str) -> None:
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("[],", "[[]],", "[[[[]]]],", "[[1],[2]],", "[[[[{}]]]],", "[[[[[0.5]]]]],", "[[[[[-1e300]]]]],"),
+        *("[[[[[[[[[[[[18446744073709551616]]]]]]]]]]]],", "[[[[[[[[[[[[123456789012345678]]]]]]]]]]]],"),
+        *('"[[[[",', r'"\\\"[[[[[[[[",', r'"\\\\","[[[[[[[[",', r'[[[[[["\u00e9\n"]]]]]],[[[[[[true]]]]]],'),
+    ],
+)
+def test_lists_and_texts_of_brackets_are_read(unit: str) -> None:
     body = f"[{unit * (LARGE_JSON_BYTES // len(unit) + 1)}1]".encode()
-    assert load_json(body) == json.loads(body)
+    assert load_json(body) == orjson.loads(body)
+
+
+@pytest.mark.parametrize("end", ["NaN]", "1e999]", "01]", "1", '"\\ud800"]', "1]]", "'a']"])
+def test_a_large_body_of_lists_that_is_not_json_is_refused(end: str) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        load_json(("[" + "[[[[[1]]]]]," * LARGE_JSON_BYTES + end).encode())
 
 
 @pytest.mark.parametrize("text", ["NaN", "a NaN", '"NaN', "\\", '\\"NaN', '\\\\"', "-Infinity", "é"])

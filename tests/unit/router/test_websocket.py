@@ -21,7 +21,7 @@ from websocket import ABNF
 
 from sm.errors import CallerGone, Forbidden
 from sm.invocation import Invocation
-from sm.router.websocket import MAX_SMALL_FRAGMENTS, WebSocket, check_origin
+from sm.router.websocket import MAX_EMPTY, MAX_SMALL_FRAGMENTS, WebSocket, check_origin
 
 MAX_BYTES = 2**19
 #: Frames of a caller who sends on: many more than fit into the time of the test.
@@ -78,6 +78,11 @@ CASES = {
     "a thousand small fragments": Case(
         [frame(BINARY, fin=0), *[frame(CONTINUATION, b"a", fin=0)] * (MAX_SMALL_FRAGMENTS + 1)],
         close=TOO_MANY,
+    ),
+    "a thousand pings": Case([frame(PING)] * (MAX_EMPTY + 1), [(PONG, b"")] * MAX_EMPTY, TOO_MANY),
+    "a thousand pongs": Case([frame(PONG)] * (MAX_EMPTY + 1), close=TOO_MANY),
+    "a thousand empty messages": Case(
+        [frame(TEXT)] * (MAX_EMPTY + 1), [(BINARY, b"")] * MAX_EMPTY, close=TOO_MANY
     ),
     "a ping in fragments": Case([frame(PING, fin=0), LO]),
     "a ping of 126 bytes": Case([frame(PING, bytes(126))]),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from sm.errors import BadInput, TooLarge, UnsupportedType
+from sm.http.messages import LARGE_JSON_BYTES
 from sm.triton.http_proxy import (
     DEPTH_CHUNK,
     MAX_DEPTH,
@@ -216,3 +217,31 @@ def test_2_mb_take_bounded_processor_time(datatype: str, value: str) -> None:
     began = time.process_time()
     check(content)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+@pytest.mark.parametrize("dimensions", range(1, 9))
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_large_right_tensor_is_taken_whatever_its_dimensions(
+    datatype: str, dimensions: int, place: str
+) -> None:
+    """Of size one but for one of them, with a character or few for each value: as lists within lists, and flat."""
+    count = LARGE_JSON_BYTES
+    short: dict[str, Any] = {"BOOL": True, "BYTES": ""}
+    values = [short.get(datatype, 1)] * count
+    shape = [count if place == "first" else 1, *[1] * (dimensions - 1)]
+    shape[-1] = shape[-1] if place == "first" else count
+    for data in (values, np.array(values, object).reshape(shape).tolist()):
+        tensor = {"name": "x", "datatype": datatype, "shape": shape, "data": data}
+        body = json.dumps({"inputs": [tensor]}, separators=(",", ":")).encode()
+        assert len(body) > LARGE_JSON_BYTES
+        check_json(body, {}, 2**25, has_tensors=True)
+
+
+@pytest.mark.parametrize("dimensions", range(1, 9))
+def test_a_large_tensor_without_a_value_is_taken(dimensions: int) -> None:
+    shape = [LARGE_JSON_BYTES, *[1] * (dimensions - 1)]
+    shape[-1] = 0
+    data = np.zeros(shape).tolist()
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape, "data": data}
+    check_json(json.dumps({"inputs": [tensor]}, separators=(",", ":")).encode(), {}, 2**25, has_tensors=True)

@@ -8,9 +8,14 @@ import pytest
 from tritonclient.grpc import model_config_pb2
 
 from sm.errors import BadInput
-from sm.triton.sequence_ids import ANY, LARGEST, TEXT, check_sequence_id
+from sm.triton.http_proxy import check_json
+from sm.triton.sequence_ids import ANY, LARGEST, TEXT
 
 WRONG = ["", -1, 0, 2**64, 1.5, 1.0, True, None, [1], {"a": 1}]
+
+
+def check_id(body: bytes, *types: str) -> None:
+    check_json(body, {}, 2**20, types=frozenset(types))
 
 
 def is_taken(identity: object, types: set[str]) -> bool:
@@ -21,7 +26,7 @@ def is_taken(identity: object, types: set[str]) -> bool:
         {"text": "a", "sequence_id": identity},
     ):
         try:
-            check_sequence_id(json.dumps(body).encode(), frozenset(types))
+            check_id(json.dumps(body).encode(), *types)
             found.add(True)
         except BadInput:
             found.add(False)
@@ -51,8 +56,17 @@ def test_a_key_that_is_there_twice_is_refused_as_triton_takes_another_one() -> N
     for body in (
         b'{"sequence_id":"a","sequence_id":7}',
         b'{"parameters":{"sequence_id":7,"sequence\\u005fid":"a"}}',
+        b'{"parameters":{"sequence_id":"a"},"parameters":{}}',
+        b'{"p\\u0061rameters":{},"parameters":{"sequence_id":7}}',
+        b'{"inputs":[{"parameters":{"sequence_id" : "a"}}],"parameters":{"sequence_id":7}}',
     ):
         with pytest.raises(BadInput):
-            check_sequence_id(body, frozenset({"TYPE_UINT64"}))
-    for body in (b"", b"{", b"[]", b"7", b'{"parameters":7}'):
-        check_sequence_id(body, frozenset({"TYPE_UINT64"}))
+            check_id(body, "TYPE_UINT64")
+
+
+def test_its_name_in_a_text_is_no_key() -> None:
+    for text in ('"sequence_id": 8', "sequence_id", "\\u0073", "é", "\\", '\\"sequence_id":'):
+        for value in (text, [text], {"sequence": text}):
+            check_id(json.dumps({"text_input": value, "sequence_id": 7}).encode(), "TYPE_UINT64")
+    for body in (b"[]", b"7", b'{"parameters":7}', b'{"sequence_id" :\t7}'):
+        check_id(body, "TYPE_UINT64")
