@@ -139,6 +139,18 @@ class TrialTooLong(CommandError):
     """The graph had no answer in time."""
 
 
+@contextlib.contextmanager
+def after(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """Call a function in a thread if the body runs for longer."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class LimitedSession:
     """A session of ONNX Runtime that neither computes for ever nor takes all memory."""
 
@@ -156,31 +168,20 @@ class LimitedSession:
             late.set()
             options.terminate = True
 
-        timer = threading.Timer(self._limits.seconds, end)
-        timer.daemon = True
-        timer.start()
         try:
-            with self._within_limits():
+            with after(self._limits.seconds, end), self._within_limits():
                 outputs: list[NDArray[Any]] = self._session.run(output_names, dict(input_feed), options)
                 return outputs
         except Exception as error:
             if late.is_set():
                 raise TrialTooLong(self._too_long()) from error
             raise
-        finally:
-            timer.cancel()
 
     @contextlib.contextmanager
     def _within_limits(self) -> Iterator[None]:
         """Limit the process's memory, and end it if a load or a node does not end."""
-        timer = threading.Timer(self._limits.seconds + END_S, self._end_process)
-        timer.daemon = True
-        timer.start()
-        try:
-            with limited_memory(self._bytes):
-                yield
-        finally:
-            timer.cancel()
+        with after(self._limits.seconds + END_S, self._end_process), limited_memory(self._bytes):
+            yield
 
     def _too_long(self) -> str:
         return (
@@ -350,31 +351,30 @@ class SizeSearch:
         zeros = {
             name: np.full_like(array, "" if array.dtype == object else 0) for name, array in feed.items()
         }
-        try:
-            self.runner.run([value.name for value in self.graph.outputs], zeros)
-        except TrialTooLong:
-            raise
-        except Exception:
-            return False
-        return True
+        return self._run(zeros) is not None
 
     def _is_large(self, sizes: Sizes) -> bool:
         return any(count > MAX_ELEMENTS for count in elements(self.graph, sizes))
 
     def _answers(self, sizes: Sizes) -> bool:
-        outputs = [value.name for value in self.graph.outputs]
         feed = RandomInputs(self.graph, SEED).feed(sizes)
+        answer = self._run(feed)
+        if answer is None:
+            self.refused.append(format_sizes(sizes))
+            return False
+        self.shapes.append({name: array.shape for name, array in {**feed, **answer}.items()})
+        return True
+
+    def _run(self, feed: Feed) -> Feed | None:
+        """Return the outputs by name; None, and the refusal, if the graph does not answer."""
+        outputs = [value.name for value in self.graph.outputs]
         try:
-            arrays = self.runner.run(outputs, dict(feed))
+            return dict(zip(outputs, self.runner.run(outputs, dict(feed)), strict=True))
         except TrialTooLong:  # another size would take as long
             raise
         except Exception as error:  # onnxruntime's classes have no common parent
             self.refusal = error_reason(error)
-            self.refused.append(format_sizes(sizes))
-            return False
-        answer = {**feed, **dict(zip(outputs, arrays, strict=True))}
-        self.shapes.append({name: array.shape for name, array in answer.items()})
-        return True
+            return None
 
 
 #: The part of a message that names a line in ONNX Runtime's source.

@@ -29,8 +29,9 @@ from trireme_extensions.convert.graph_runner import (
 )
 from trireme_extensions.convert.model_config import GENERATED_MARK, WarmUp, configure
 from trireme_extensions.convert.onnx_graph import Graph, Graphs
+from trireme_extensions.convert.plans import KEPT, Build
 from trireme_extensions.convert.progress import PlainProgress
-from trireme_extensions.convert.targets import GRAPH, BuiltModel, descriptions
+from trireme_extensions.convert.targets import GRAPH, descriptions
 from trireme_extensions.convert.triton_tensors import adapt
 
 #: The version folder that is built; others stay.
@@ -131,7 +132,7 @@ class ModelBuilder:
         workshop: Path,
         version: Path,
         ranges: Mapping[str, Range],
-    ) -> BuiltModel:
+    ) -> Build:
         with self.progress.step(f"{request.model}: building for {request.target}"):
             if request.target == "tensorrt":
                 for size in build_request.fixed(graphs.prepared, ranges):
@@ -140,7 +141,7 @@ class ModelBuilder:
                 return targets.tensorrt(graphs.prepared, typed, version, request, ranges)
             if request.precision != "fp32":
                 raise CommandError(f"--precision {request.precision} is for --target tensorrt.")
-            return (targets.cpu if request.target == "cpu" else targets.onnxruntime)(graphs.served, version)
+            return targets.for_onnx_runtime(graphs.served, version, request.target)
 
     def _try(self, request: BuildRequest, graphs: Graphs) -> Trial:
         """Run the graph on random inputs, to learn which sizes it takes."""
@@ -175,7 +176,7 @@ class ModelBuilder:
         request: BuildRequest,
         graphs: Graphs,
         source: manifest.SourceGraph,
-        built: BuiltModel,
+        built: Build,
         accuracy: Accuracy | None,
         measured: MeasuredEngines,
         version: Path,
@@ -187,20 +188,13 @@ class ModelBuilder:
             model=request.model,
             target=request.target,
             source=source,
-            tool=built.tool,
-            precision=request.precision,
             changes=graphs.applied,
-            gpu=built.gpu,
-            profiles=built.profiles,
-            strongly_typed=request.strongly_typed,
-            version_compatible=request.version_compatible,
-            hardware_compatibility=request.hardware_compatibility,
-            engines=measured.engines,
-            seconds=built.seconds,
             built=manifest.now(),
             accuracy=accuracy,
-            quantized=measured.quantized,
             warnings=warnings,
+            **{name: getattr(request, name) for name in KEPT},
+            **built._asdict(),
+            **measured._asdict(),
         ).write(version)
 
     def compare(

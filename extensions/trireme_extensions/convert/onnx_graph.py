@@ -202,10 +202,19 @@ def inner_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _attribute_tensors(graph: Any) -> Iterator[onnx.TensorProto]:
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for inner in inner_graphs(node):
             yield from inner.initializer
             yield from _attribute_tensors(inner)
+
+
+def inner_graphs(node: Any) -> Iterator[Any]:
+    """Yield the branches and loops inside a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

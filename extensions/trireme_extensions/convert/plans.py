@@ -274,11 +274,12 @@ def build_with_trtexec(plan: TensorRTPlan) -> str:
 
 
 class Build(NamedTuple):
-    """The tool that built a plan, the machine, and the seconds that it took."""
+    """What the manifest has of a build: the tool, its GPU, the seconds that it took, and a plan's shapes."""
 
     tool: Tool
-    gpu: hardware.Gpu | None
-    seconds: float
+    gpu: hardware.Gpu | None = None
+    seconds: float | None = None
+    profiles: tuple[Profile, ...] = ()
 
 
 def build_plan(plan: TensorRTPlan) -> Build:
@@ -296,7 +297,7 @@ def build_plan(plan: TensorRTPlan) -> Build:
     else:
         version = build_with_trtexec(plan)
     tool, gpu = Tool(name="TensorRT", version=version), next(iter(hardware.gpus()), None)
-    return Build(tool, gpu, round(time.monotonic() - started, 1))
+    return Build(tool, gpu, round(time.monotonic() - started, 1), plan.profiles)
 
 
 GRAPH = "model.onnx"

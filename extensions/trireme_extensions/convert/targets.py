@@ -11,20 +11,18 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import onnx
 
-from sm import hardware
 from sm.errors import CommandError
-from sm.repository.manifest import Precision, Profile, Tool
+from sm.repository.manifest import Precision, Target, Tool
 from trireme_extensions.convert import build_request, onnx_cpu
 from trireme_extensions.convert.build_request import BuildRequest, Range
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_extensions.convert.plans import KEPT, LOG, PLAN, TensorRTPlan, build_plan
+from trireme_extensions.convert.plans import KEPT, LOG, PLAN, Build, TensorRTPlan, build_plan
 
 GRAPH = "model.onnx"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
@@ -107,33 +105,18 @@ def _has_bfloat16(path: Path) -> bool:
     return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
 
 
-@dataclass(frozen=True)
-class BuiltModel:
-    """The tool that built the artifact, and its hardware; for the manifest."""
+def for_onnx_runtime(graph: Graph, folder: Path, target: Target) -> Build:
+    """Write the graph for ONNX Runtime: with the Python model that runs it, or for Triton's own backend.
 
-    tool: Tool
-    gpu: hardware.Gpu | None = None
-    profiles: tuple[Profile, ...] = ()
-    seconds: float | None = None
-
-
-def cpu(graph: Graph, folder: Path) -> BuiltModel:
-    """Write the graph and the Python model that runs it."""
-    place_on_cpu(graph, folder)
-    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
-
-
-def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
-    """Write the graph for Triton's own backend. The version is that of the library that it was
-    compared with.
+    The version is that of the library with which the graph is compared.
     """
-    copy_graph(graph, folder)
-    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
+    (place_on_cpu if target == "cpu" else copy_graph)(graph, folder)
+    return Build(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
 def tensorrt(
     graph: Graph, typed: Graph, folder: Path, request: BuildRequest, ranges: Mapping[str, Range]
-) -> BuiltModel:
+) -> Build:
     """Write the plan of ``graph`` with the types of ``typed``, from which a start can build it again."""
     profiles = build_request.profiles(graph, ranges)
     copy_graph(typed, folder)
@@ -149,4 +132,4 @@ def tensorrt(
     )
     built = build_plan(plan)
     plan.log.replace(folder / LOG)
-    return BuiltModel(built.tool, built.gpu, profiles, built.seconds)
+    return built

@@ -10,7 +10,7 @@ Exporters declare shapes that a graph does not return. What it returns in a run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from trireme_extensions.convert.onnx_graph import (
     Graph,
     Value,
     data_names,
+    inner_graphs,
     inner_tensors,
     take_in,
 )
@@ -162,15 +163,8 @@ def _rename(graph: Any, old: str, new: str, *, keep_outputs: bool) -> None:
             for place, name in enumerate(values):
                 if name == old:
                     values[place] = new
-        for inner in _inner_graphs(node):
+        for inner in inner_graphs(node):
             _rename(inner, old, new, keep_outputs=keep_outputs)
-
-
-def _inner_graphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _correct_outputs(
