@@ -22,6 +22,7 @@ from sm.repository.manifest import Manifest
 from tests.support.onnx_graphs import plus_one, write_graph
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.graph_runner import session
+from trireme_extensions.convert.model_builder import ModelBuilder
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_tools.build import suppression
 from trireme_tools.build.changes import GraphChanges
@@ -141,12 +142,15 @@ def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp
         'input [{ name: "images" data_type: TYPE_FP32 dims: [3, 6, 2] }]\n'
         'output [{ name: "rows" data_type: TYPE_FP32 dims: [4, 9] }]\n'
     )
-    builder = DeskBuilder(tmp_path / "cache", models, Progress(io.StringIO()))
+    places = tmp_path / "cache", models, Progress(io.StringIO())
     # A detector that returns the pixels as its rows.
     text = "(float[b,3,6,2] images) => (float[b,4,9] rows) <int64[3] flat = {0, 4, 9}> { rows = Reshape(images, flat) }"
     source, changes = write_graph(tmp_path / "x.onnx", text).path, []
-    for out in (tmp_path / "first", tmp_path / "second"):
-        folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, changes=("uint8", "nms")))
+    # The last builds without the tools, as in the image.
+    for number, kind in enumerate((DeskBuilder, DeskBuilder, ModelBuilder)):
+        out = tmp_path / str(number)
+        request = BuildRequest("tiny", "onnxruntime", out, source, changes=("uint8", "nms"))
+        folder = kind(*places).build(request)
         assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack the backend
         manifest = Manifest.read(folder / "1")
         assert manifest is not None
@@ -156,7 +160,7 @@ def test_a_model_may_be_built_with_both_changes_and_from_its_own_graph_again(tmp
         assert [word for word in words if word in config] == [*words[:3]]
         first_graph, source = source, folder / "1" / "model.onnx"
     # The manifest names the changes since the source, which had both already.
-    assert changes == [("uint8", "nms"), ()]
+    assert changes == [("uint8", "nms"), (), ()]
     assert source.read_bytes() == first_graph.read_bytes()
 
 
