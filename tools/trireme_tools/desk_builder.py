@@ -183,7 +183,7 @@ class DeskBuilder(ModelBuilder):
         quantized, notes = None, []
         if request.wanted.precision == "int8":
             inputs = int8.read_inputs(folder, lowered, judged, staged / "labels.txt")
-            has_labels = (inputs[0].label, inputs[0].boxes) != (None, None)
+            has_labels = inputs[0].label is not None or inputs[0].boxes is not None
             measure = int8.Measure(*kinds, has_labels=has_labels)
             quantized, answers = int8.quantize(version, inputs, measure, request.max_drop)
             quantized = quantized.model_copy(update={"data": folder.name})
