@@ -416,6 +416,9 @@ class Desk(NamedTuple):
     open_log: Callable[[Settings], Sink | None]
     #: Returns the text that is written to the terminal when the box is ready.
     hint: Callable[[Settings, Box], str]
+    #: Watches the clients' files in a worker of ``serve --reload``. Called with what finds the clients, their
+    #: folders, a folder that all workers share, and what takes the clients that were found.
+    watch_clients: Callable[..., object]
 
 
 class Log:

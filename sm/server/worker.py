@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 
-from sm import metrics
+from sm import entry_points, metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.errors import StartError
 from sm.http.control_paths import POLLED
@@ -25,7 +25,6 @@ from sm.models.model_leases import ModelLeases
 from sm.models.table import Models
 from sm.models.version_clients import prepare_staged
 from sm.plugins import code_imports
-from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import find_clients
 from sm.plugins.sources import discover_in_models
 from sm.plugins.stuck_code import MakingLimit
@@ -195,7 +194,8 @@ class DataPlane(Plane):
         if self.box.reload:
             in_models = [source.file.parent for source in discover_in_models(self.box.repository, ())]
             folders = (*self.settings.clients, code.folder, *in_models)
-            Reloader(partial(find, transport), folders, self.box.reloads_folder, models.put).watch()
+            desk, *_ = entry_points.load("sm.desk")  # the start has looked that there is one
+            desk.watch_clients(partial(find, transport), folders, self.box.reloads_folder, models.put)
             return models
         models.put(found := find(transport))
         if not (snapshot.records or found.clients or found.broken or has_served):

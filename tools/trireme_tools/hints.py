@@ -93,5 +93,12 @@ def _example_command(settings: Settings, file: Path) -> str:
     return text.replace("curl -s", _curl(settings), 1)
 
 
+def watch_clients(*arguments: Any) -> None:
+    """Load the clients of a worker again when their files change; see ``Reloader``."""
+    from trireme_tools.client_reload import Reloader  # with NumPy, which the supervisor does not load
+
+    Reloader(*arguments).watch()
+
+
 #: The row of the door ``sm.desk``.
-DESK = Desk(open_log, ready_message)
+DESK = Desk(open_log, ready_message, watch_clients)

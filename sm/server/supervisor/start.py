@@ -137,6 +137,10 @@ def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[De
     """Start and run everything. ``desks`` have what a person reads when the box is ready."""
     if reload and settings.multi_model:
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
+    if reload and not entry_points.load("sm.desk"):
+        raise StartError(
+            "--reload is for a developer's machine: pip install 'trireme-serving[tools]' has it."
+        )
     check_client_folders(settings)
     with contextlib.ExitStack() as stack:
         signals, processes = Signals(), start_processes(stack)

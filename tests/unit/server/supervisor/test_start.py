@@ -10,9 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from sm import entry_points
+from sm.errors import StartError
 from sm.run_state import Box
 from sm.server.logs import Desk, Formatter, Log
-from sm.server.supervisor.start import announce
+from sm.server.supervisor.start import announce, run
 from sm.settings import Settings
 
 
@@ -31,7 +33,7 @@ def log() -> Log:
     return log
 
 
-desk = partial(Desk, lambda _: None)
+desk = partial(Desk, lambda _: None, watch_clients=lambda *_: None)
 
 
 def test_without_a_hint_the_log_names_the_clients_that_serve_and_the_page(box: Box, log: Log) -> None:
@@ -45,3 +47,9 @@ def test_without_a_hint_the_log_names_the_clients_that_serve_and_the_page(box: B
 def test_a_person_reads_every_hint_as_it_is(box: Box, log: Log) -> None:
     announce(Settings(), box, log, [desk(lambda *_: "one\n"), desk(lambda settings, _: f"{settings.port}\n")])
     log.output.write.assert_called_once_with(b"one\n8080\n")  # type: ignore[attr-defined]
+
+
+def test_reload_is_refused_where_nothing_watches_clients(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_points, "load", lambda _: ())
+    with pytest.raises(StartError, match="--reload"):
+        run(Settings(), PollSelector(), log, (), reload=True)

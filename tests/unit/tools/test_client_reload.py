@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sm.models.table import models_of
-from sm.plugins.client_reload import Reloader
 from sm.plugins.discovery import DiscoveredClients, find_clients
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
+from trireme_tools.client_reload import Reloader
 
 HELLO = CLIENT_SOURCE.replace("(Client):", "(Client):\n    name = 'other'")
 
