@@ -14,39 +14,27 @@ from sm.http.messages import BINARY, BOM, CSV, EVENTS, JSON, JSON_LINES, NPY, NP
 
 #: Each type that the box reads or writes, and the other names that callers use for it: registered ones
 #: (https://www.iana.org/assignments/media-types), older ones, and those of SageMaker's own containers.
-NAMES: Mapping[str, tuple[str, ...]] = {
-    JSON: ("text/json", "application/x-json", "text/x-json"),
-    JSON_LINES: (
-        "application/x-jsonlines",
-        "application/json-lines",
-        "application/jsonl",
-        "application/x-jsonl",
-        "application/ndjson",
-        "application/x-ndjson",
-        "text/jsonl",
-        "text/jsonlines",
-        "text/x-ndjson",
-    ),
-    CSV: (
-        "text/x-csv",
-        "application/csv",
-        "application/x-csv",
-        "text/comma-separated-values",
-        "text/x-comma-separated-values",
-    ),
-    TEXT: (),
-    "text/libsvm": ("text/x-libsvm", "application/x-libsvm"),
-    NPY: ("application/npy", "application/numpy", "application/x-numpy"),
-    NPZ: ("application/npz",),
-    "image/jpeg": ("image/jpg", "image/pjpeg", "image/jfif", "image/x-jpeg", "image/x-jpg"),
-    PNG: ("image/x-png", "image/apng", "image/vnd.mozilla.apng"),
-    "image/webp": ("image/x-webp",),
-    "audio/wav": ("audio/wave", "audio/x-wav", "audio/x-wave", "audio/vnd.wave", "audio/x-pn-wav"),
-    "audio/flac": ("audio/x-flac", "application/x-flac"),
-    "audio/mpeg": ("audio/mp3", "audio/x-mp3", "audio/mpeg3", "audio/x-mpeg-3", "audio/x-mpeg", "audio/mpg"),
-    "audio/ogg": ("audio/x-ogg", "application/ogg", "audio/vorbis", "audio/opus"),
+NAMES: Mapping[str, str] = {
+    JSON: "text/json application/x-json text/x-json",
+    JSON_LINES: "application/x-jsonlines application/json-lines application/jsonl application/x-jsonl "
+    "application/ndjson application/x-ndjson text/jsonl text/jsonlines text/x-ndjson",
+    CSV: "text/x-csv application/csv application/x-csv text/comma-separated-values "
+    "text/x-comma-separated-values",
+    TEXT: "",
+    "text/libsvm": "text/x-libsvm application/x-libsvm",
+    NPY: "application/npy application/numpy application/x-numpy",
+    NPZ: "application/npz",
+    "image/jpeg": "image/jpg image/pjpeg image/jfif image/x-jpeg image/x-jpg",
+    PNG: "image/x-png image/apng image/vnd.mozilla.apng",
+    "image/webp": "image/x-webp",
+    "audio/wav": "audio/wave audio/x-wav audio/x-wave audio/vnd.wave audio/x-pn-wav",
+    "audio/flac": "audio/x-flac application/x-flac",
+    "audio/mpeg": "audio/mp3 audio/x-mp3 audio/mpeg3 audio/x-mpeg-3 audio/x-mpeg audio/mpg",
+    "audio/ogg": "audio/x-ogg application/ogg audio/vorbis audio/opus",
 }
-CANONICAL: Mapping[str, str] = {name: kind for kind, names in NAMES.items() for name in (kind, *names)}
+CANONICAL: Mapping[str, str] = {
+    name: kind for kind, names in NAMES.items() for name in (kind, *names.split())
+}
 #: Names that say nothing of the format, and the beginning of the types that they may stand for.
 GENERIC: Mapping[str, str] = {
     "application/x-image": "image/",

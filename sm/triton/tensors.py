@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sm.client.base import Array, ModelMetadata, TensorMetadata
+from sm.client.base import Array, ModelMetadata
+from sm.client.tensor_roles import format_tensors
 from sm.errors import BadInput, TensorFault, TriremeError, Unsupported, WrongTensor
 
 #: Triton's datatype of strings. Each string has its own length, so there is no dtype and no known size.
@@ -115,8 +116,8 @@ def explain_refusal(
     mismatch = next(_mismatches(refusal.sentence, metadata, inputs, outputs), None)
     if mismatch is None:
         return refusal
-    model_inputs, model_outputs = _format_tensors(metadata.inputs), _format_tensors(metadata.outputs)
-    model_tensors = f"the model has the inputs {model_inputs} and the outputs {model_outputs}"
+    tensors = map(format_tensors, (metadata.inputs.values(), metadata.outputs.values()))
+    model_tensors = "the model has the inputs {} and the outputs {}".format(*tensors)
     dtype = None if mismatch.array is None else mismatch.array.dtype
     return WrongTensor(refusal.sentence, mismatch.fault, f"{mismatch.sentence}; {model_tensors}", dtype)
 
@@ -168,7 +169,3 @@ def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> It
                 f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
             )
             yield TensorMismatch("shape", sentence, array)
-
-
-def _format_tensors(tensors: Mapping[str, TensorMetadata]) -> str:
-    return ", ".join(f"{name} ({tensor.datatype} {list(tensor.shape)})" for name, tensor in tensors.items())
