@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from sm.errors import DeadlinePassed, TriremeError
 from sm.http.messages import JSON, OCTET_STREAM
 from sm.router.answers import dumps
-from sm.router.back_pressure import finish
+from sm.router.back_pressure import finishing
 
 EVENT_STREAM = "application/vnd.amazon.eventstream"
 #: Bytes of a payload; boto3 refuses more than 24 MiB.
@@ -35,14 +35,13 @@ def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Encode every chunk as a ``PayloadPart``; an error ends the stream as a ``ModelStreamError``."""
-    try:
-        for chunk in chunks:
-            for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
-                yield payload_part(chunk[start : start + MAX_PAYLOAD_BYTES])
-    except TriremeError as error:
-        yield stream_failure(error)
-    finally:
-        finish(chunks)
+    with finishing(chunks):
+        try:
+            for chunk in chunks:
+                for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
+                    yield payload_part(chunk[start : start + MAX_PAYLOAD_BYTES])
+        except TriremeError as error:
+            yield stream_failure(error)
 
 
 def payload_part(payload: bytes) -> bytes:

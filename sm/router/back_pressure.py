@@ -58,25 +58,31 @@ def finish(chunks: object) -> None:
         close()
 
 
+@contextlib.contextmanager
+def finishing(chunks: object) -> Iterator[None]:
+    """Close a generator or a :class:`Stream` when the block ends, however it ends."""
+    try:
+        yield
+    finally:
+        finish(chunks)
+
+
 def _within(
     chunks: Iterator[bytes], resources: AbstractContextManager[object], sent: Callable[[bytes], object]
 ) -> Generator[bytes, None, None]:
     taken, held_up = 0, 0.0
-    with resources:
-        try:
-            for chunk in chunks:
-                handed = time.monotonic()
-                try:
-                    yield chunk
-                except GeneratorExit:
-                    # nginx may have closed the connection a moment before, for the same reason.
-                    if time.monotonic() - handed < STREAM_BACKLOG.seconds / 2:
-                        raise
-                    raise StreamStalled("the caller took nothing, so the stream was ended") from None
-                sent(chunk)
-                taken += len(chunk)
-                held_up += time.monotonic() - handed
-                if held_up > STREAM_BACKLOG.seconds + taken / MIN_RATE:
-                    raise StreamStalled("the caller takes the stream too slowly, so it was ended")
-        finally:
-            finish(chunks)
+    with resources, finishing(chunks):
+        for chunk in chunks:
+            handed = time.monotonic()
+            try:
+                yield chunk
+            except GeneratorExit:
+                # nginx may have closed the connection a moment before, for the same reason.
+                if time.monotonic() - handed < STREAM_BACKLOG.seconds / 2:
+                    raise
+                raise StreamStalled("the caller took nothing, so the stream was ended") from None
+            sent(chunk)
+            taken += len(chunk)
+            held_up += time.monotonic() - handed
+            if held_up > STREAM_BACKLOG.seconds + taken / MIN_RATE:
+                raise StreamStalled("the caller takes the stream too slowly, so it was ended")

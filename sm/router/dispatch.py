@@ -33,7 +33,7 @@ from sm.invocation import PASSED, Invocation, span
 from sm.metrics import stage
 from sm.plugins.loading import describe_failure
 from sm.router.answers import dumps
-from sm.router.back_pressure import finish
+from sm.router.back_pressure import finishing
 from sm.router.request_types import PAYLOAD, DispatchRequest, RawRecord
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def stream(
             with stage(client.name, "decode"):
                 payload = validate_payload(client, request, request.records[0])
             parts = client.stream(payload)
-            try:
+            with finishing(parts):
                 for answer_part in parts:
                     confirm()
                     count += 1
@@ -113,8 +113,6 @@ def stream(
                     streaming.describe({"trireme.stream.parts": count})
                     yield answer_part
                     invocation.check()
-            finally:
-                finish(parts)
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()

@@ -11,7 +11,7 @@ from sm.client.results import Encoded, Picture
 from sm.errors import TriremeError
 from sm.http.messages import EVENTS, JSON, OCTET_STREAM, Answer, write_error
 from sm.router.answers import dumps
-from sm.router.back_pressure import finish
+from sm.router.back_pressure import finishing
 from sm.router.request_types import DispatchRequest
 
 #: Exactly as AWS's own Triton container writes it.
@@ -50,27 +50,23 @@ def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes
 def split_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the events in ``chunks`` one by one, wherever the chunks were cut."""
     partial = b""
-    try:
+    with finishing(chunks):
         for chunk in chunks:
             *complete, partial = (partial + chunk).split(b"\n\n")
             for event in complete:
                 yield event + b"\n\n"
         if partial:
             yield partial
-    finally:
-        finish(chunks)
 
 
 def _encode_each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
-    try:
+    with finishing(parts):
         for part in parts:
             try:
                 chunk = encode(part)
             except (TypeError, ValueError) as error:
                 raise results.error("a part of the answer cannot be sent", "part", part, dumps) from error
             yield chunk
-    finally:
-        finish(parts)
 
 
 def _event(part: object, model: str) -> bytes:

@@ -28,7 +28,7 @@ from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, ResolvedModel
-from sm.router.back_pressure import finish
+from sm.router.back_pressure import finishing
 from sm.router.event_streams import split_events
 from sm.router.request_types import Message, TritonRequest
 from sm.triton.http_proxy import (
@@ -89,7 +89,8 @@ class TritonForwarder:
             raise BadInput(
                 f"the archive of model {request.model!r} has no model that is called, only a client"
             )
-        accept = accept_of(request)
+        # A call for a stream names the type of its parts in its Accept header.
+        accept = "" if request.message.in_parts else request.message.headers.get("accept", "")
         negotiate(accept, (EVENTS,) if request.streamed else (JSON, BINARY, OCTET_STREAM))
         asked = to_upstream(request, served.entry)
         lost = models.known(request.model) and not request.version
@@ -147,11 +148,6 @@ class TritonForwarder:
         return answer if model == name else rename_model(answer, model, name)
 
 
-def accept_of(request: TritonRequest) -> str:
-    """Return the caller's Accept header; empty for a call that names the type of a stream's parts in it."""
-    return "" if request.message.in_parts else request.message.headers.get("accept", "")
-
-
 def as_accepted(answer: Answer, accept: str) -> Answer:
     """Return Triton's answer in a type that the caller accepts.
 
@@ -185,7 +181,8 @@ def to_upstream(request: TritonRequest, model: str) -> ProxyRequest:
     else:
         # The whole body is JSON, whatever this header says.
         headers.pop(HEADER_SIZE, None)
-    return ProxyRequest("POST", path(model, request.version, request.verb), message.body, headers)
+    version = f"/versions/{quote(request.version, safe='')}" if request.version else ""
+    return ProxyRequest("POST", model_path(model, f"{version}/{request.verb}"), message.body, headers)
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -197,12 +194,6 @@ def headers_of(message: Message) -> dict[str, str]:
     headers = end_to_end(message.headers)
     headers.pop("accept-encoding", None)
     return headers
-
-
-def path(model: str, version: str, verb: str) -> str:
-    """Return Triton's path for a model."""
-    versioned = f"/versions/{quote(version, safe='')}" if version else ""
-    return model_path(model, f"{versioned}/{verb}")
 
 
 def header_size(message: Message) -> int:
@@ -244,11 +235,9 @@ def rename_model(answer: Answer, model: str, name: str) -> Answer:
 
 
 def _rename_in_events(events: Iterator[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
-    try:
+    with finishing(events):
         for event in events:
             yield event.replace(old, new, 1)
-    finally:
-        finish(events)
 
 
 def to_v2_answer(reply: ProxyReply) -> Answer:
@@ -304,13 +293,11 @@ def without_request_token(answer: Answer) -> Answer:
 def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield Triton's events. An error event is raised instead, because it contains a traceback."""
     events = split_events(chunks)
-    try:
+    with finishing(events):
         for event in events:
             if event.startswith(ERRORS):
                 raise to_error(500, translate_http_status(500, failure_text(500, event) or ""))
             yield parsable_json(event)
-    finally:
-        finish(events)
 
 
 def to_error(status: int, failure: Failed) -> TriremeError:

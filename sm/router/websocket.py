@@ -29,7 +29,7 @@ from sm.http.control_paths import MAX_NEEDLESS_BODY_BYTES
 from sm.http.messages import JSON, Answer, write_error
 from sm.polling import WATCH_S
 from sm.router.answers import dumps
-from sm.router.back_pressure import finish
+from sm.router.back_pressure import finishing
 from sm.router.forms.session import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.invocation_routes import Router
 from sm.router.request_types import SESSION_HEADER, Message
@@ -328,9 +328,7 @@ def _send(websocket: WebSocket, answer: Answer) -> None:
     if isinstance(answer.body, bytes):
         websocket.send(answer.body, text)
         return
-    try:
+    with finishing(answer.body):
         for chunk in answer.body:
             websocket.send(chunk, text)
-    finally:
-        finish(answer.body)
     websocket.send(b"", text)

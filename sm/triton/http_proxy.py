@@ -294,11 +294,8 @@ class HttpConnection:
 
     def stream_body(self, invocation: Invocation, check: Callable[[], None]) -> Generator[bytes, None, None]:
         """Yield the body in chunks, and close the connection at the end. ``check`` may end a wait."""
-        try:
-            with _errors_for_caller(Interrupted):
-                yield from read_ahead(self.body_chunks(invocation), len, self.interrupt, invocation, check)
-        finally:
-            self.close()
+        with contextlib.closing(self), _errors_for_caller(Interrupted):
+            yield from read_ahead(self.body_chunks(invocation), len, self.interrupt, invocation, check)
 
     def interrupt(self) -> None:
         """End an exchange from another thread."""
