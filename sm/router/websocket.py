@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, request
@@ -118,7 +119,7 @@ class WebSocket:
 
         Closing the socket with unread data would reset it before the close frame is read.
         """
-        end = time.monotonic() + CLOSE_TIMEOUT_S
+        end, count = time.monotonic() + CLOSE_TIMEOUT_S, 0
         while self._protocol.state is ConnectionState.LOCAL_CLOSING:
             seconds = end - time.monotonic()
             if seconds <= 0 or not self._poll.poll(seconds * 1000):
@@ -128,7 +129,9 @@ class WebSocket:
                 return
             if not is_broken:
                 self._protocol.receive_data(received)
-                is_broken = any(isinstance(event, CloseConnection) for event in self._protocol.events())
+                events = [*islice(self._protocol.events(), MAX_EMPTY)]  # a flood of them is not read on
+                count += len(events)
+                is_broken = count >= MAX_EMPTY or CloseConnection in map(type, events)
 
     def _receive(self, timeout_s: float) -> bool:
         """Read what has arrived; False if nothing arrives in time."""

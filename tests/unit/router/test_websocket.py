@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 import websocket
 from websocket import ABNF
+from wsproto.connection import Connection
+from wsproto.events import Event
 
 from sm.errors import CallerGone, Forbidden
 from sm.invocation import Invocation
@@ -198,6 +200,37 @@ def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(
             if select.select([caller], [], [], 0.001)[0] and not caller.recv(2**16):
                 return
         pytest.fail("the server goes on")
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [frame(PING), frame(PONG), frame(TEXT), frame(BINARY, b"x", fin=0) + frame(CONTINUATION, fin=0) * 20_000],
+    ids=["pings", "pongs", "empty messages", "fragments"],
+)
+def test_a_flood_of_tiny_frames_is_not_read_to_its_end(flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither before the connection is closed nor after."""
+    read: list[Event] = []
+    events = Connection.events
+
+    def note(protocol: Connection) -> Iterator[Event]:
+        for event in events(protocol):
+            read.append(event)
+            yield event
+
+    monkeypatch.setattr(Connection, "events", note)
+    caller, served = socket.socketpair()
+    caller.settimeout(20)
+    with caller:
+        thread = threading.Thread(target=echo, args=(served, 60.0))
+        thread.start()
+        with suppress(OSError):
+            for _ in range(10):
+                caller.sendall(flood if len(flood) > 1000 else flood * 4000)
+            caller.shutdown(socket.SHUT_WR)
+        while caller.recv(2**16):
+            pass
+        thread.join(20)
+    assert len(read) <= 2 * MAX_EMPTY + 100
 
 
 @pytest.mark.parametrize("sent", [b"", HEL], ids=["nothing", "half a message"])
