@@ -224,6 +224,12 @@ def read_json(path: Path, default: Any) -> Any:
         return default
 
 
+def read_pid(box: Box, name: str) -> int | None:
+    """Return the process id of one of the box's processes, such as ``triton``; None if it does not run."""
+    processes = read_json(box.state_file, {}).get("processes", {})
+    return processes.get(name, {}).get("pid") or None
+
+
 def read_engines(box: Box) -> dict[str, dict[str, Any]]:
     """Return the choices of the models of the CPU target, by model and version: ``resnet.1``."""
     return {path.stem: read_json(path, {}) for path in sorted(box.engines_folder.glob("*.json"))}

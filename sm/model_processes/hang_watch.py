@@ -12,9 +12,9 @@ from sm import hardware
 from sm.invocation import Invocation, Ticket
 from sm.metrics import HANGS, MODELS
 from sm.model_processes.generations import SharedGeneration, now
-from sm.model_processes.python_models import PythonModels, triton_pid
+from sm.model_processes.python_models import PythonModels
 from sm.polling import WATCH_S, Poll
-from sm.run_state import Box
+from sm.run_state import Box, read_pid
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class HangWatch:
     def add(self, ticket: Ticket, model: str, invocation: Invocation, streamed: bool) -> None:
         """Watch a model of which a request was given up while Triton ran it."""
         began, at = (time.time() - (time.monotonic() - each) for each in (invocation.began, invocation.at))
-        left, pid = time.time(), triton_pid(self._box)
+        left, pid = time.time(), read_pid(self._box, "triton")
         reach, numbers = self._models.of(model), dict(ticket.generations)
         suspects = tuple((part, numbers[part]) for part in reach.parts if part in numbers)
         # A decoupled model may end an execution before it answers, and then ends nothing when it gives up.
@@ -132,7 +132,7 @@ class HangWatch:
     def _judge(self, doubt: Doubt) -> bool:
         """Report what hangs. Returns True if nothing is in doubt any more."""
         is_current = all(self._shared.number(model) == number for model, number in doubt.suspects)
-        if not is_current or triton_pid(self._box) != doubt.triton:
+        if not is_current or read_pid(self._box, "triton") != doubt.triton:
             return True
         if doubt.bytes is not None:
             growth = hardware.anonymous_bytes(doubt.triton) - doubt.bytes

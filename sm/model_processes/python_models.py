@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -104,12 +103,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def triton_pid(box: Box) -> int | None:
-    """Return the process id of the box's Triton; None if it does not run."""
-    try:
-        pid = json.loads(box.state_file.read_text())["processes"]["triton"]["pid"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return int(pid) if pid else None

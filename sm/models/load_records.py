@@ -177,10 +177,8 @@ class LoadRecords:
         """Remove names and put records in one step, so that a reader sees all of it or nothing."""
         with self._lock:
             kept = {name: record for name, record in self.read().records.items() if name not in removed}
-            self._write({**kept, **{record.name: record for record in records}})
-
-    def _write(self, records: Mapping[str, LoadRecord]) -> None:
-        write_atomically(self._file, json.dumps([asdict(record) for record in records.values()]))
+            kept |= {record.name: record for record in records}
+            write_atomically(self._file, json.dumps([asdict(record) for record in kept.values()]))
 
 
 def is_complete(folder: Path) -> bool:

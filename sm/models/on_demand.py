@@ -21,14 +21,13 @@ from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.invocation import NO_HEADERS, Listener
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
-from sm.model_processes.python_models import triton_pid
 from sm.models.fetch.addresses import is_prefix, shown
 from sm.models.load_records import LoadRecord
 from sm.models.model_leases import last_used, touch
 from sm.models.model_loader import PLAIN_NAME, ModelLoader
 from sm.polling import POLL_S, WATCH_S, SharedQuestion
 from sm.repository.models import may_be_model
-from sm.run_state import Box
+from sm.run_state import Box, read_pid
 
 log = logging.getLogger(__name__)
 #: Models that are fetched and loaded at the same time.
@@ -272,5 +271,5 @@ class OnDemand:
 
 def models_bytes(box: Box) -> int:
     """Return the memory of Triton and of its models' processes."""
-    triton = triton_pid(box)
+    triton = read_pid(box, "triton")
     return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0

@@ -29,7 +29,7 @@ from sm.models.model_loader import ModelLoader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models
 from sm.repository.ensembles import steps
-from sm.run_state import Box, read_json
+from sm.run_state import Box, read_pid
 
 log = logging.getLogger(__name__)
 #: Seconds that somebody who asks for a new version waits while the repository is polled, which takes a fetch.
@@ -282,7 +282,7 @@ class Versions:
             answers = {file.name: file.read_text() for file in folder.iterdir() if file.name.isdecimal()}
             if reason := next(filter(None, answers.values()), ""):
                 raise BadInput(reason)
-            data = read_json(self._box.state_file, {}).get("processes", {}).get("data", {}).get("pid")
+            data = read_pid(self._box, "data")
             workers = hardware.children(data) if data else set()
             return bool(workers) and all(str(worker) in answers for worker in workers)
 

@@ -315,16 +315,6 @@ def is_healthy(http_port: int, keys: Mapping[str, str] = NO_KEYS, state: str = "
     return request(http_port, keys, "GET", f"/v2/health/{state}")[0] == 200
 
 
-def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:
-    """Return the reasons why models are not served, by model; empty if Triton does not answer."""
-    _, rows = _query(http_port, keys, "POST", "/v2/repository/index")
-    return {
-        row["name"]: _reason(row)
-        for row in rows or []
-        if row.get("state") not in ("READY", "LOADING") and row["name"] != CODE
-    }
-
-
 def unready(
     http_port: int, keys: Mapping[str, str] = NO_KEYS, seconds: float = REQUEST_TIMEOUT_S
 ) -> list[dict[str, Any]] | None:
@@ -347,6 +337,12 @@ def unready(
     return found
 
 
+def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:
+    """Return the reasons why models cannot be loaded, by model; empty if Triton does not answer."""
+    rows = unready(http_port, keys) or []
+    return {row["name"]: row["reason"] for row in rows if row.get("state") not in ("READY", "LOADING")}
+
+
 def _why_unready(
     http_port: int, keys: Mapping[str, str], row: Mapping[str, Any], seconds: float
 ) -> str | None:
@@ -356,7 +352,7 @@ def _why_unready(
     does not answer.
     """
     if row.get("state") != "READY":
-        return LOADING if row.get("state") == "LOADING" else _reason(row)
+        return LOADING if row.get("state") == "LOADING" else _plain(row.get("reason", ""))
     version = f"/versions/{row['version']}" if row.get("version") else ""
     path = model_path(row["name"], f"{version}/ready")
     status, body = request(http_port, keys, "GET", path, seconds)
@@ -366,11 +362,6 @@ def _why_unready(
         return _plain(str(json.loads(body)["error"]))
     except (ValueError, KeyError, TypeError):
         return NO_REASON
-
-
-def _reason(row: Mapping[str, Any]) -> str:
-    """Return the reason in a row of Triton's index."""
-    return _plain(row.get("reason", ""))
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError
@@ -32,19 +31,11 @@ Files = Mapping[Path, tuple[int, int]]
 GONE = (0, 0)
 
 
-class ClientSearch(Protocol):
-    """Finds the clients of this box, without those that cannot load."""
-
-    def __call__(
-        self, *, reusable: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
-    ) -> DiscoveredClients: ...
-
-
 class Reloader:
     """Finds clients again when their files have changed.
 
     Args:
-        build: Finds them.
+        build: Finds them: :func:`~sm.plugins.discovery.find_clients` of this box, which skips broken ones.
         folders: Where clients are.
         log_marks: A folder that all workers share, to log each change once.
         publish: Called with what was found, at first and after each change.
@@ -52,7 +43,7 @@ class Reloader:
 
     def __init__(
         self,
-        build: ClientSearch,
+        build: Callable[..., DiscoveredClients],
         folders: tuple[Path, ...],
         log_marks: Path,
         publish: Callable[[DiscoveredClients], object],

@@ -181,7 +181,7 @@ def test_a_model_hangs_since_the_first_of_its_requests_began(
     model_timeout_s = 1000.0
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, model_timeout=model_timeout_s)
     report = Mock(return_value=True)
-    monkeypatch.setattr(hang_watch, "triton_pid", lambda _: os.getpid())
+    monkeypatch.setattr(hang_watch, "read_pid", lambda *_: os.getpid())
     # It has ended nothing since.
     models = PythonModels(box)
     monkeypatch.setattr(models, "of", lambda _: Reach(("resnet",), ("resnet",), False, False))
