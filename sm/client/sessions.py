@@ -241,7 +241,7 @@ class Sessions:
     def _connect(self) -> sqlite3.Connection:
         """Open the first database that can be opened, and the last as the one for overflow."""
         # All workers use the one that the first of them could make.
-        begun = [home for home in self._homes if _is_begun(home / FILE)]
+        begun = [home for home in self._homes if (home / FILE).exists() and (home / FILE).stat().st_size]
         for home in begun[:1] or self._homes:
             connection = None
             try:
@@ -312,10 +312,6 @@ def _prepare(connection: sqlite3.Connection, store: str, script: str) -> None:
     found = f"SELECT 1 FROM {store}.sqlite_master WHERE name = ?"  # noqa: S608 - a constant
     if not connection.execute(found, (LAST[store],)).fetchone():
         connection.executescript(script)
-
-
-def _is_begun(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0
 
 
 def _has_room(home: Path, size: int) -> bool:
