@@ -218,12 +218,6 @@ current = _current.get
 begin, end = _current.set, _current.reset
 
 
-def check() -> None:
-    """Raise if the time of the current request is over or its caller is gone."""
-    if (invocation := current()) is not None:
-        invocation.check()
-
-
 def wait(
     until: Callable[[float], Done | Literal[False] | None],
     invocation: Invocation | None,

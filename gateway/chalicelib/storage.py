@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
-from sm.invocation import check
+from sm.invocation import current
 
 from .failures import NoSuchObject
 from .transfers import Transfers, watch_connections
@@ -128,7 +128,8 @@ class Storage:
 
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
         """Run ``call`` within the request's deadline, and explain errors of S3 and boto3 to the caller."""
-        check()
+        if (invocation := current()) is not None:
+            invocation.check()
         try:
             return self._transfers.run(call)
         except ClientError as error:
