@@ -25,13 +25,13 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(23_276, 21_400),
+    "core, sm/: lines of code": Ceiling(23_262, 21_400),
     "extensions/: lines of code": Ceiling(7_543, 6_900),
     "tools/: lines of code": Ceiling(13_490, 9_000),
     "a worker imports: files": Ceiling(110, 115),
-    "a worker imports: lines of code": Ceiling(14_837, 16_500),
+    "a worker imports: lines of code": Ceiling(14_824, 16_500),
     "the control plane imports: files": Ceiling(65, 66),
-    "the control plane imports: lines of code": Ceiling(9_531, 10_000),
+    "the control plane imports: lines of code": Ceiling(9_516, 10_000),
 }
 
 
