@@ -171,21 +171,3 @@ def _value(answer: Future[T]) -> T:
         # It is raised many times, and each would add to its traceback.
         raise error.with_traceback(None)
     return answer.result()
-
-
-def at_most_every(
-    seconds: float, function: Callable[[], T], clock: Callable[[], float] = time.monotonic
-) -> Callable[[], T]:
-    """Return a function that calls ``function``, or returns its last value if that is not so old yet."""
-    lock, values, called_at = threading.Lock(), list[T](), -math.inf
-
-    def read() -> T:
-        nonlocal called_at
-        with lock:
-            if clock() - called_at >= seconds:
-                values[:] = [function()]
-                # Whoever waited meanwhile gets this value, however long it took.
-                called_at = clock()
-            return values[0]
-
-    return read

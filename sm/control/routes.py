@@ -12,12 +12,14 @@ from sm.errors import NotReady, TooLarge
 from sm.http.control_paths import MAX_BODIES, MAX_BODY_BYTES
 from sm.http.messages import Answer
 from sm.http.responses import respond
-from sm.polling import at_most_every
+from sm.polling import SharedQuestion
 from sm.run_state import Box
 from sm.settings import Settings
 
 #: More requests for ``/metrics`` get the same text: while series are collected, ``/ping`` is slower.
 MAX_TEXT_AGE_S = 0.2
+#: Seconds to collect them; after that a scrape gets the text of the last one. Prometheus waits for 10.
+SCRAPE_TIMEOUT_S = 30.0
 #: nginx's header for a request that no worker answered: whatever the state is now, the answer says why.
 UNSERVED = "X-Trireme-Unserved"
 #: SageMaker's default for the payload of one request, and its limit for all concurrent requests, in MiB.
@@ -28,7 +30,7 @@ def blueprint(box: Box) -> Blueprint:
     """Create the routes of the control plane."""
     routes = Blueprint("control", __name__)
     limit_bodies(routes)
-    scrape = at_most_every(MAX_TEXT_AGE_S, lambda: router_metrics(box) + triton_metrics(box))
+    text = SharedQuestion(lambda: router_metrics(box) + triton_metrics(box), MAX_TEXT_AGE_S, 0.0)
 
     @routes.route("/ping", methods=["GET", "POST"])
     def ping() -> Response:
@@ -39,7 +41,7 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/metrics")
     def metrics() -> Response:
-        return respond(Answer(scrape(), CONTENT_TYPE_LATEST))
+        return respond(Answer(text.ask(SCRAPE_TIMEOUT_S), CONTENT_TYPE_LATEST))
 
     return routes
 

@@ -72,9 +72,9 @@ def main(arguments: Sequence[str]) -> int:
     terminal = os.isatty(1)
     log = Log(Formatter("info", text=terminal, colour=False), selector)
     try:
-        demo_mode, examples = is_demo(arguments), "--examples" in arguments
-        reload = "--reload" in arguments
-        for source in repositories(arguments):
+        flags, sources = read_arguments(arguments)
+        demo_mode, examples = bool({"--demo", "--examples"} & flags), "--examples" in flags
+        for source in sources:
             os.environ[REPOSITORY] = source
         settings = Settings.read(os.environ)
         text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         if demo_mode and settings.repository is None:
             repository = settings.cache / "repository" / ("examples" if examples else "cpu")
             settings = replace(settings, repository=repository)
-        return run(settings, selector, log, desks if for_people else (), reload)
+        return run(settings, selector, log, desks if for_people else (), "--reload" in flags)
     except StartError as error:
         log.log("error", str(error))
         return 1
@@ -116,21 +116,18 @@ def give_up_root(formatter: Formatter) -> None:
         account.execute_again()
 
 
-def is_demo(arguments: Sequence[str]) -> bool:
-    """True if the demo is requested. The platform starts the box with the single word ``serve``."""
-    known = ("serve", *FLAGS, *repositories(arguments)[:1])
-    unknown = [argument for argument in arguments if argument not in known]
-    if unknown:
+def read_arguments(arguments: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Return the options, and the model repository if one is named. The platform gives the word ``serve``.
+
+    Raises :class:`StartError` for any other word.
+    """
+    words = [word for word in arguments if word != "serve" and word not in FLAGS]
+    sources = [word for word in words if is_source(word) or "/" in word or Path(word).is_dir()][:1]
+    if unknown := [word for word in words if word not in sources]:
         raise StartError(
             f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}, and a model repository."
         )
-    return "--demo" in arguments or "--examples" in arguments
-
-
-def repositories(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that name a model repository."""
-    words = (argument for argument in arguments if argument != "serve")
-    return [word for word in words if is_source(word) or "/" in word or Path(word).is_dir()]
+    return {*arguments} & {*FLAGS}, sources
 
 
 def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[Desk], reload: bool) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from sm.control.routes import MAX_TEXT_AGE_S
 from sm.errors import NotReady
-from sm.polling import at_most_every
+from sm.polling import SharedQuestion
 
 
 def test_many_scrapes_need_few_collections_and_get_no_old_text() -> None:
@@ -19,10 +19,10 @@ def test_many_scrapes_need_few_collections_and_get_no_old_text() -> None:
         collections.append(now)
         return now
 
-    scrape = at_most_every(MAX_TEXT_AGE_S, collect, lambda: now)
+    scrape = SharedQuestion(collect, MAX_TEXT_AGE_S, 0.0, lambda: now)
     for milliseconds in range(10_000):
         now = 100 + milliseconds / 1000
-        assert now - scrape() < MAX_TEXT_AGE_S
+        assert now - scrape.ask(10) < MAX_TEXT_AGE_S
     assert len(collections) <= 51
 
 
@@ -35,12 +35,12 @@ def test_scrapes_during_a_collection_get_its_text_and_after_a_failed_one_the_nex
             return text
         raise NotReady("no series")
 
-    scrape = at_most_every(MAX_TEXT_AGE_S, collect)
+    scrape = SharedQuestion(collect, MAX_TEXT_AGE_S, 0.0)
     may_end.set()
     with pytest.raises(NotReady):
-        scrape()
+        scrape.ask(10)
     may_end.clear()
     with ThreadPoolExecutor(3) as callers:
-        scraped = [callers.submit(scrape) for _ in range(3)]
+        scraped = [callers.submit(scrape.ask, 10) for _ in range(3)]
         may_end.set()
         assert [each.result() for each in scraped] == [b"second"] * 3

@@ -14,7 +14,7 @@ from sm import entry_points
 from sm.errors import StartError
 from sm.run_state import Box
 from sm.server.logs import Desk, Formatter, Log
-from sm.server.supervisor.start import announce, run
+from sm.server.supervisor.start import announce, read_arguments, run
 from sm.settings import Settings
 
 
@@ -53,3 +53,23 @@ def test_reload_is_refused_where_nothing_watches_clients(log: Log, monkeypatch: 
     monkeypatch.setattr(entry_points, "load", lambda _: ())
     with pytest.raises(StartError, match="--reload"):
         run(Settings(), PollSelector(), log, (), reload=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "sources"),
+    [
+        (["serve"], set(), []),
+        (["serve", "--examples", "--reload"], {"--examples", "--reload"}, []),
+        (["--demo", "s3://bucket/models/"], {"--demo"}, ["s3://bucket/models/"]),
+    ],
+)
+def test_serve_takes_its_word_its_options_and_a_repository(
+    words: list[str], flags: set[str], sources: list[str]
+) -> None:
+    assert read_arguments(words) == (flags, sources)
+
+
+@pytest.mark.parametrize("words", [["serv"], ["--prepare"], ["s3://a/b/", "s3://c/d/"]])
+def test_serve_takes_no_other_word_and_no_second_repository(words: list[str]) -> None:
+    with pytest.raises(StartError, match=words[-1]):
+        read_arguments(words)
