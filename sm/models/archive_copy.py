@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
@@ -51,7 +52,7 @@ def copy_archive(
             many entries; or it cannot be read. The sentence names the entry.
         OSError: There is no room for the copy.
     """
-    _Copy(archive, max_copied, max_entries).copy_folder(archive, target, 0)
+    _Copy(archive, max_copied, max_entries, max_entries).copy_folder(archive, target, 0)
 
 
 def lost_file(error: OSError, name: str) -> Exception:
@@ -61,12 +62,14 @@ def lost_file(error: OSError, name: str) -> Exception:
     return BadInput(f"{name} cannot be read: {error.strerror}; load the archive again when it is complete")
 
 
+@dataclass
 class _Copy:
     """Copies one archive, and counts what it has copied."""
 
-    def __init__(self, archive: Path, max_copied: int, max_entries: int) -> None:
-        self._archive, self._bytes_left, self._entries_left = archive, max_copied, max_entries
-        self._max_entries = max_entries
+    archive: Path
+    bytes_left: int
+    entries_left: int
+    max_entries: int
 
     def copy_folder(self, folder: Path, target: Path, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -81,9 +84,9 @@ class _Copy:
         for path in entries:
             if path.name in models.LEFT_BY_OTHERS:
                 continue
-            self._entries_left -= 1
-            if self._entries_left < 0:
-                raise BadInput(f"the archive has more than {self._max_entries} files and folders")
+            self.entries_left -= 1
+            if self.entries_left < 0:
+                raise BadInput(f"the archive has more than {self.max_entries} files and folders")
             try:
                 self._copy_entry(path, target / path.name, depth)
             except OSError as error:
@@ -102,9 +105,9 @@ class _Copy:
 
     def _copy_file(self, source: Path, target: Path) -> None:
         size = source.stat().st_size
-        has_room = size <= self._bytes_left or source.name.endswith(READ_BY_THE_BOX)
+        has_room = size <= self.bytes_left or source.name.endswith(READ_BY_THE_BOX)
         if size <= MAX_COPIED_FILE_BYTES and has_room:
-            self._bytes_left -= size
+            self.bytes_left -= size
             shutil.copy2(source, target)
             target.chmod(target.stat().st_mode & 0o700 | 0o600)
             return
@@ -122,13 +125,13 @@ class _Copy:
             raise BadInput(f"{self._name_of(path)}: the name is not UTF-8") from None
         except (OSError, RuntimeError):
             raise BadInput(f"{self._name_of(path)} is a link that leads nowhere") from None
-        if self._archive != source and self._archive not in source.parents:
+        if self.archive != source and self.archive not in source.parents:
             raise BadInput(f"{self._name_of(path)} is a link that leads out of the archive")
         return source
 
     def _name_of(self, path: Path) -> str:
         """Format an entry for a message: its path in the archive, shortened."""
-        if path == self._archive:
+        if path == self.archive:
             return "the archive"
-        name = str(path.relative_to(self._archive)).encode(errors="backslashreplace").decode()
+        name = str(path.relative_to(self.archive)).encode(errors="backslashreplace").decode()
         return repr(f"…{name[-200:]}" if len(name) > 200 else name)

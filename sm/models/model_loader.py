@@ -211,8 +211,8 @@ class ModelLoader:
                     raise Conflict(f"Triton is still loading {model!r}")
                 if state not in HELD_STATES and not Path(record.folder).is_dir():
                     raise UnknownModel(f"{record.folder} is gone, from which {model!r} was loaded")
-                self._staging.touch(model)
-                with self._room.reserve(record.name, needed_bytes([self._staging.read(model)])):
+                size = needed_bytes([self._staging.touch(model)])
+                with self._room.reserve(record.name, size):
                     self._triton.load(model, seconds=self._load_timeout)
         except (OutOfMemory, UnknownModel):
             with contextlib.suppress(Conflict, UnknownModel):

@@ -76,8 +76,8 @@ class Staging:
                 (folder / path.name).symlink_to(path)
         return folder
 
-    def touch(self, name: str) -> None:
-        """Renew the version folders' times: Triton reloads a model only if one is newer.
+    def touch(self, name: str) -> Model:
+        """Renew the version folders' times, and return the model: Triton reloads one only if it is newer.
 
         Raises:
             BadInput: Files of the model are gone.
@@ -85,9 +85,6 @@ class Staging:
         if not is_complete(self._repository / name):
             raise BadInput(f"the files of {name!r} are gone")
         renew(self._repository / name)
-
-    def read(self, name: str) -> Model:
-        """Read a staged model."""
         return Model.read(self._repository / name)
 
     def remove(self, names: Mapping[str, str], record_id: str) -> None:

@@ -171,16 +171,13 @@ def find_clients(
             unserved[client.name] = UncheckedClient(client, source, triton)
             if not source.is_bundled:
                 report_error(source, StartError(f"{source.display_path}: {missing}."))
-        except UnsuitableModel as error:
-            left_out[source.name] = str(error)
-            if not source.is_bundled:
-                report_error(source, error)
-            else:
-                log.warning("%s The model is served without it, by the v2 protocol.", error)
         except StartError as error:
             left_out[source.name] = str(error)
-            report_error(source, error)
-            if not isinstance(error, NameTaken):
+            if source.is_bundled and isinstance(error, UnsuitableModel):
+                log.warning("%s The model is served without it, by the v2 protocol.", error)
+            else:
+                report_error(source, error)
+            if not isinstance(error, NameTaken | UnsuitableModel):
                 # The broken client may be meant to replace the bundled one. No answer is better than one of
                 # the wrong client.
                 sources_by_name.setdefault(source.name, source)
