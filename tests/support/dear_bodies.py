@@ -102,7 +102,7 @@ VALUES: dict[str, tuple[str, str, str]] = {
     "words for no number": ("[", "NaN,", "NaN]"),
     "levels": ("[" + "[" * 900 + "]" * 900, "," + "[" * 900 + "]" * 900, "]"),
     "pairs of levels": ("[", "[[]],", "1]"),
-    "five levels of a number": ("[", "[[[[[1]]]]],", "1]"),
+    "four levels of a number": ("[", "[[[[1]]]],", "1]"),
     "lists and texts of brackets": ("[", '"[[",', "1]"),
     "many levels": ("", "[", ""),
 }
@@ -259,7 +259,7 @@ USUAL = (
     "keys",
     "a long key",
     "levels",
-    "five levels of a number",
+    "four levels of a number",
 )
 
 
@@ -467,8 +467,8 @@ def reading_of(body_of: tuple[tuple[str, str], str], size: int, is_csv: bool) ->
     return 1000 * MIB / len(body) * float(in_a_fork(read))
 
 
-def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
-    """Answer a case in a fork, and measure it."""
+def measure(planes: dict[str, Flask], case: Case, size: int, again: bool = False) -> Cost:
+    """Answer a case in a fork, and measure it; ``again``: also what reading its body takes now."""
     body, application = case.body(size), planes[case.plane]
     path, _, query = case.path.partition("?")
     is_websocket = case.method == "GET"
@@ -504,7 +504,8 @@ def measure(planes: dict[str, Flask], case: Case, size: int) -> Cost:
     scale = len(body) / MIB
     # Rows read CSV whatever the type says, but for an array.
     is_csv = case.content_type == CSV or case.content_type == NPY
-    reading = reading_of((case.place, case.value), size, is_csv)
+    read = reading_of.__wrapped__ if again else reading_of
+    reading = read((case.place, case.value), size, is_csv)
     return Cost(case, size, status, reading, 1000 * seconds / scale, peak / MIB / scale, text)
 
 
@@ -529,7 +530,7 @@ def costs(size: int, only: str = "", turns: int = 1) -> Iterator[Cost]:
             cost = measure(planes, case, size // PART)
             for _ in range(turns):
                 if cost.is_dear:
-                    again = measure(planes, case, size)
+                    again = measure(planes, case, size, again=True)
                     is_first = cost.size < size
                     cost = again if is_first else min(cost, again, key=lambda each: each.beyond_reading)
             if number % 500 == 0:
