@@ -26,7 +26,7 @@ class Ceiling(NamedTuple):
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(23_262, 21_400),
-    "extensions/: lines of code": Ceiling(7_543, 6_900),
+    "extensions/: lines of code": Ceiling(7_551, 6_900),
     "tools/: lines of code": Ceiling(13_490, 9_000),
     "a worker imports: files": Ceiling(110, 115),
     "a worker imports: lines of code": Ceiling(14_824, 16_500),

@@ -24,7 +24,8 @@ from trireme_extensions.convert.onnx_cpu.engines import (
 
 BOTH = {"onnxruntime": "1.31", "openvino": "2026.4"}
 OV_BF16, OV_FP32, OV_INT8 = (Candidate("openvino", name) for name in ("bf16", "fp32", "int8"))
-ZEN5, OLD = {"avx2", "avx512_bf16", "avx512_vnni"}, {"avx2"}
+ZEN5, OLD = {"avx2", "avx512_bf16", "avx512_vnni", "AuthenticAMD"}, {"avx2"}
+EMERALD_RAPIDS = {"avx2", "avx512_bf16", "avx512_vnni", "GenuineIntel"}
 
 
 def numbers(*values: float) -> np.ndarray[Any, Any]:
@@ -40,6 +41,10 @@ def golden(name: str, value: Any, kind: str = "", **others: Any) -> Golden:
     [
         (ZEN5, "x86_64", False, [OV_BF16, FP32]),
         ({"amx_bf16"}, "x86_64", False, [OV_BF16, FP32]),
+        # Without AMX, which a virtual machine may hide, Intel's bf16 is slower than fp32.
+        (EMERALD_RAPIDS | {"amx_bf16"}, "x86_64", False, [OV_BF16, FP32]),
+        (EMERALD_RAPIDS, "x86_64", False, [FP32]),
+        (EMERALD_RAPIDS, "x86_64", True, [OV_INT8, FP32]),
         (OLD, "x86_64", False, [FP32]),
         ({"asimd", "bf16"}, "aarch64", False, [OV_BF16, Candidate("onnxruntime", "bf16"), FP32]),
         (ZEN5, "x86_64", True, [OV_INT8, OV_BF16, FP32]),
@@ -84,11 +89,27 @@ def test_the_setting_overrides_the_configuration_which_says_whether_triton_makes
 
 
 def test_the_flags_are_those_of_the_kernel(tmp_path: Path) -> None:
-    (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n")
+    cpu = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n"
+    (tmp_path / "x86").write_text(f"{cpu}\n{cpu}")
     (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
-    assert engines.processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16"}
+    assert engines.processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16", "GenuineIntel"}
     assert engines.processor_flags(tmp_path / "arm") == {"asimd", "bf16"}
     assert engines.processor_flags(tmp_path / "none") == frozenset()
+
+
+@pytest.mark.parametrize("wanted, measured", [(Wanted(precision="bf16"), ()), (Wanted(), engines.ALL)])
+def test_bf16_that_is_asked_for_or_was_measured_needs_its_instructions_alone(
+    wanted: Wanted, measured: tuple[str, ...]
+) -> None:
+    assert OV_BF16 in engines.candidates(wanted, EMERALD_RAPIDS, BOTH, "x86_64", measured=measured)
+    assert OV_BF16 not in engines.candidates(wanted, OLD, BOTH, "x86_64", measured=measured)
+
+
+def test_what_int8_leaves_computes_in_bf16_where_that_is_fast() -> None:
+    flags = (ZEN5, EMERALD_RAPIDS, OLD)
+    assert [engines.computes_bf16("int8", each) for each in flags] == [True, False, False]
+    assert [engines.computes_bf16("bf16", each) for each in flags] == [True, True, False]
+    assert not engines.computes_bf16("fp32", ZEN5)
 
 
 def changed(array: np.ndarray[Any, Any], place: Any, value: Any) -> np.ndarray[Any, Any]:
