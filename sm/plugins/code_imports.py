@@ -146,7 +146,8 @@ def _import_roots(folder: Path) -> tuple[Path, Path]:
 def _remove(is_removed: Callable[[str, Path], bool]) -> None:
     """Forget the modules from code folders for whose name and folder ``is_removed`` returns True."""
     # All folders are determined before any module is removed: a namespace package's needs its parent.
-    homes = {name: _home(module) for name, module in list(sys.modules.items())}
+    # Others may import meanwhile: only the copy of a dictionary runs no code of theirs.
+    homes = {name: _home(module) for name, module in sys.modules.copy().items()}
     for name, home in homes.items():
         if home is not None and is_removed(name, home):
             sys.modules.pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import types
@@ -75,3 +76,27 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert [import_words(second), import_words(first)] == [["b"] * 3, ["a"] * 3]
     code_imports.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
+
+
+def test_another_import_may_add_a_module_at_any_moment(tmp_path: Path) -> None:
+    # More modules than the interpreter keeps freed tuples for: making one may collect garbage.
+    added = [f"one_of_many_{number}" for number in range(3000)]
+    sys.modules.update({name: types.ModuleType(name) for name in added})
+
+    def add(phase: str, _: object) -> None:
+        """Import as another thread does: where the interpreter may change threads, it may collect garbage."""
+        if phase == "start":
+            added.append(f"one_of_many_{len(added)}")
+            sys.modules[added[-1]] = types.ModuleType(added[-1])
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(add)
+    gc.set_threshold(1)
+    try:
+        code_imports.forget_modules(tmp_path)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(add)
+        for name in added:
+            sys.modules.pop(name)
+    assert len(added) > 3000
