@@ -139,8 +139,8 @@ class ModelProcessMonitor:
         some_are_out = any(map(self._shared.out_since, self._processes.models))
         if some_are_out or self._clock() >= self._next_search:
             # Triton has some 170 threads, each with a list of children. While a model is out there are new
-            # ones.
-            self._next_search = self._clock() + SLOW_WATCH_S
+            # ones, and when it is back the one that came with it.
+            self._next_search = 0.0 if some_are_out else self._clock() + SLOW_WATCH_S
             self._search()
         self._admit_calm()
         self._decide_lost_reports()

@@ -48,7 +48,7 @@ from sm.triton.shared_memory_cleanup import make_private
 TICK_S, REST_TICK_S, REST_S = 0.05, PROCESS_POLL_INTERVAL_S, 2.0
 #: Seconds between two ticks while Python models have requests and none of their health bytes is trusted yet:
 #: under load a byte is set for a few milliseconds, and slower ticks miss that.
-LEARNING_TICK_S = 0.005
+LEARNING_TICK_S = 0.02
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended

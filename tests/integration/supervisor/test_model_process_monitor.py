@@ -250,6 +250,19 @@ def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None
     assert parent.shared.refusal("one")
 
 
+def test_the_process_that_came_with_a_reload_is_found_by_the_next_poll(parent: Parent) -> None:
+    first = parent.start()
+    parent.poll_after(0)
+    parent.kill(first)
+    parent.polls_of_death()
+    parent.poll_after(0)  # the model is out
+    new = parent.start()
+    parent.admit()
+    parent.poll_after(0)
+    parent.kill(new)
+    assert len(parent.polls_of_death()) == 1
+
+
 def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(parent: Parent) -> None:
     stalled, other, neighbour = (parent.start(instance) for instance in ("one_0_0", "one_0_1", "two_0_0"))
     assert parent.shared.report("one", 0)
