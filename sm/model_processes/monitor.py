@@ -100,11 +100,6 @@ class ModelProcessMonitor:
         for instance in self._instances.values():
             instance.since = None
 
-    @property
-    def is_learning(self) -> bool:
-        """True while no health byte is trusted yet, so that a process which stands still must be killed."""
-        return not self._keeps_healthy and any(each.health is not None for each in self._instances.values())
-
     def keep_healthy(self) -> bool:
         """Tell Triton that its processes live, in the place of those that are stopped or get no time.
 

@@ -46,9 +46,6 @@ from sm.triton.shared_memory_cleanup import make_private
 #: request for so many seconds. Triton may take a Python model's process for dead that was stopped this
 #: soon after a request began, if the whole box was.
 TICK_S, REST_TICK_S, REST_S = 0.05, PROCESS_POLL_INTERVAL_S, 2.0
-#: Seconds between two ticks while Python models have requests and none of their health bytes is trusted yet:
-#: under load a byte is set for a few milliseconds, and slower ticks miss that.
-LEARNING_TICK_S = 0.02
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
@@ -169,9 +166,7 @@ class Loop:
     @property
     def _seconds_to_tick(self) -> float:
         is_active = self._loads or time.monotonic() < self._last_activity + REST_S
-        if self._is_steady and not is_active:
-            return REST_TICK_S
-        return LEARNING_TICK_S if self._monitor.is_learning else TICK_S
+        return REST_TICK_S if self._is_steady and not is_active else TICK_S
 
     @property
     def _is_steady(self) -> bool:
