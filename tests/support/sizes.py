@@ -26,13 +26,18 @@ class Ceiling(NamedTuple):
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(23_262, 21_400),
+    # The four that the goal is for: tasks, convert, toolkit and search.
     "extensions/: lines of code": Ceiling(7_551, 6_900),
+    # What watches a box, which was part of the core: nothing to reach but what it is.
+    "extensions/, observe/: lines of code": Ceiling(0, 0),
     "tools/: lines of code": Ceiling(13_490, 9_000),
     "a worker imports: files": Ceiling(110, 115),
     "a worker imports: lines of code": Ceiling(14_824, 16_500),
     "the control plane imports: files": Ceiling(65, 66),
     "the control plane imports: lines of code": Ceiling(9_516, 10_000),
 }
+#: The extension with a size of its own.
+OBSERVE = "extensions/trireme_extensions/observe"
 
 
 def code_lines(text: str) -> int:
@@ -70,8 +75,10 @@ def file_of(module: str) -> Path:
 def measured() -> dict[str, int]:
     """Return the size of each part that has a ceiling."""
     worker, control = imported("sm.server.worker"), imported("sm.server.control_plane")
-    sizes = [count([folder])[1] for folder in ("sm", "extensions", "tools")]
-    return dict(zip(CEILINGS, (*sizes, *worker, *control), strict=True))
+    core, extensions, tools = (count([folder])[1] for folder in ("sm", "extensions", "tools"))
+    observe = count([OBSERVE])[1]
+    sizes = (core, extensions - observe, observe, tools, *worker, *control)
+    return dict(zip(CEILINGS, sizes, strict=True))
 
 
 def others() -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""What watches a box: the core serves the same without it."""
