@@ -43,11 +43,6 @@ GROUPS = {
             "sm.cli:add_serve_arguments sm.cli:serve",
             ("serve s3://bucket/models/", "serve --demo --reload"),
         ),
-        "push": Command(
-            "Let a running box replace a model by its new version, without a lost request.",
-            "sm.commands.push",
-            ("push cats --to https://box.example --api-key key.txt", "push cats --canary 10 --auto"),
-        ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
             "sm.commands.local_boxes",
@@ -71,7 +66,7 @@ EXTENSIONS = ("build-model",)
 #: The commands of the distribution ``trireme-tools``.
 TOOLS = (
     *("new-model", "eject", "new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune"),
-    *("demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
+    *("push", "demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
 )
 #: The commands of other distributions, and the sentence that says how to get them.
 ELSEWHERE = ((EXTENSIONS, f"{INSTALL_EXTENSIONS} installs it."), (TOOLS, DEVELOPER_MACHINE))

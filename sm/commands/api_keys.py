@@ -1,4 +1,4 @@
-"""API keys: ``sm new-key`` creates one, and the commands that call a box read theirs."""
+"""``sm new-key``: create an API key for callers of a box."""
 
 from __future__ import annotations
 
@@ -60,16 +60,3 @@ def append(line: str, file: Path) -> None:
             stream.write(addition)
     except OSError as error:
         raise KeyFileError(f"{file} cannot be written: {error.strerror}") from None
-
-
-def read_api_key(file: Path | None) -> str:
-    """Read the one key in the file of ``--api-key``; empty without a file. Raises :class:`CommandError`."""
-    if file is None:
-        return ""
-    try:
-        words = file.read_text("utf-8-sig").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"--api-key {file} cannot be read: {error}.") from None
-    if len(words) != 1:
-        raise CommandError(f"--api-key {file} does not have one key and nothing else.")
-    return words[0]

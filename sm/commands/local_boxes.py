@@ -7,7 +7,6 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from typing import Any
 
 from sm.errors import CommandError
@@ -28,8 +27,7 @@ def ask(
     Raises:
         CommandError: No box answers at ``url``.
     """
-    headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
-    status, content = fetch(url, path, headers, body, method, timeout_s)
+    status, content = fetch(url, path, body, method=method, api_key=api_key, timeout_s=timeout_s)
     try:
         return status, dict(json.loads(content))
     except (ValueError, TypeError):
@@ -39,17 +37,17 @@ def ask(
 def fetch(
     url: str,
     path: str,
-    headers: Mapping[str, str],
     body: bytes | None = None,
+    *,
     method: str | None = None,
+    api_key: str = "",
     timeout_s: float = 10.0,
 ) -> tuple[int, bytes]:
     """Return the status and the body of a box's answer. Raises :class:`CommandError` if there is none."""
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
-    request = urllib.request.Request(  # noqa: S310 - checked above
-        url.rstrip("/") + path, body, dict(headers), method=method
-    )
+    headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
+    request = urllib.request.Request(url.rstrip("/") + path, body, headers, method=method)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             return answer.status, answer.read()

@@ -25,16 +25,16 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(23_262, 21_400),
+    "core, sm/: lines of code": Ceiling(23_082, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
     "extensions/: lines of code": Ceiling(7_551, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(0, 0),
-    "tools/: lines of code": Ceiling(13_490, 9_000),
-    "a worker imports: files": Ceiling(110, 115),
-    "a worker imports: lines of code": Ceiling(14_824, 16_500),
-    "the control plane imports: files": Ceiling(65, 66),
-    "the control plane imports: lines of code": Ceiling(9_516, 10_000),
+    "tools/: lines of code": Ceiling(13_517, 9_000),
+    "a worker imports: files": Ceiling(109, 115),
+    "a worker imports: lines of code": Ceiling(14_794, 16_500),
+    "the control plane imports: files": Ceiling(64, 66),
+    "the control plane imports: lines of code": Ceiling(9_492, 10_000),
 }
 #: The extension with a size of its own.
 OBSERVE = "extensions/trireme_extensions/observe"

@@ -69,6 +69,11 @@ GROUPS = {
         ),
     },
     "Run a box": {
+        "push": Command(
+            "Let a running box replace a model by its new version, without a lost request.",
+            "trireme_tools.invoke.push",
+            ("push cats --to https://box.example --api-key key.txt", "push cats --canary 10 --auto"),
+        ),
         "demo": Command(
             "Set up everything and serve the demo's models.",
             "trireme_tools.prepare.demo_command",

@@ -93,9 +93,10 @@ def test_a_start_names_the_extensions_for_what_the_core_lacks(
     assert any(REMEDY in line["message"] for line in errors), errors
 
 
-def test_a_command_of_the_extensions_is_named(core: Installed) -> None:
-    done = core.sm("build-model", "pets")
-    assert (done.returncode, REMEDY in done.stderr) == (1, True)
+@pytest.mark.parametrize(("command", "extra"), [("build-model", "extensions"), ("push", "tools")])
+def test_a_command_of_another_distribution_is_named(core: Installed, command: str, extra: str) -> None:
+    done = core.sm(command, "pets")
+    assert (done.returncode, f"trireme-serving[{extra}]" in done.stderr) == (1, True)
 
 
 def test_an_option_of_the_tools_is_named(core: Installed, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def fetch_json(url: str, api_key: str = "") -> dict[str, Any]:
 
 
 def _fetch(url: str, api_key: str = "") -> bytes:
-    status, content = fetch(url, "", {"X-Api-Key": api_key} if api_key else {})
+    status, content = fetch(url, "", api_key=api_key)
     if status >= 400:
         raise CommandError(f"{url} answers {status}: {content[:200].decode(errors='replace')}")
     return content

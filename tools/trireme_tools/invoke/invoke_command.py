@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from sm.commands.api_keys import read_api_key
 from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools import charts
@@ -21,7 +20,7 @@ from trireme_tools.arguments import number, whole_number
 from trireme_tools.invoke import load_test, messages, showing
 from trireme_tools.invoke.load_test import LoadTest
 from trireme_tools.invoke.messages import InvokeReply, InvokeRequest, to_error
-from trireme_tools.invoke.url import Url
+from trireme_tools.invoke.url import Url, read_api_key
 from trireme_tools.progress import Progress
 
 #: Seconds of the longest load: it is a look, no endurance test.

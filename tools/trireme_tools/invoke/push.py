@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sm.commands.api_keys import read_api_key
 from sm.commands.local_boxes import ask
 from sm.errors import CommandError
+from trireme_tools.arguments import whole_number
+from trireme_tools.invoke.url import read_api_key
 
 #: The box answers when the new version serves or has failed, after SageMaker's time for a load at most.
 TIMEOUT_S = 365.0
@@ -35,7 +36,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--api-key", type=Path, metavar="FILE", help="a file with an API key of the box")
     step = command.add_mutually_exclusive_group()
     step.add_argument(
-        "--canary", type=_percent, metavar="PERCENT", help="send it only this share of the requests, 1 to 99"
+        "--canary",
+        type=whole_number("a percentage", 1, 99),
+        metavar="PERCENT",
+        help="send it only this share of the requests, 1 to 99",
     )
     step.add_argument("--promote", action="store_true", help="let the canary serve all requests")
     step.add_argument("--rollback", action="store_true", help="let the old version serve all requests again")
@@ -44,12 +48,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --canary: the box promotes it or rolls it back by errors and times; wait for that",
     )
-
-
-def _percent(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 99:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 1 to 99")
-    return int(text)
 
 
 class PushedModel:

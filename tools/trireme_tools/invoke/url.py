@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from sm.errors import CommandError
@@ -102,3 +103,16 @@ def headers(request: InvokeRequest, accept: str, api_key: str) -> dict[str, str]
 
 def content_type(answer: http.client.HTTPResponse) -> str:
     return answer.headers.get_content_type()
+
+
+def read_api_key(file: Path | None) -> str:
+    """Read the one key in the file of ``--api-key``; empty without a file. Raises :class:`CommandError`."""
+    if file is None:
+        return ""
+    try:
+        words = file.read_text("utf-8-sig").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--api-key {file} cannot be read: {error}.") from None
+    if len(words) != 1:
+        raise CommandError(f"--api-key {file} does not have one key and nothing else.")
+    return words[0]

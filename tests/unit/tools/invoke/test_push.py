@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sm.commands import push
+from trireme_tools.invoke import push
 
 VERSION = {"requests": 41, "errors": 2, "error_rate": 0.05, "p50_ms": 1.5, "p99_ms": 9.5}
 
@@ -26,7 +26,7 @@ def test_a_terminal_shows_both_versions_until_the_end(monkeypatch: pytest.Monkey
     call = Mock(side_effect=answers)
     monkeypatch.setattr(push.PushedModel, "call", call)
     pauses = [None, None] if ends else [None, KeyboardInterrupt]
-    monkeypatch.setattr("sm.commands.push.time.sleep", Mock(side_effect=pauses))
+    monkeypatch.setattr("trireme_tools.invoke.push.time.sleep", Mock(side_effect=pauses))
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     options = argparse.Namespace(model="cats", to="http://box", api_key=None, auto=False)
     assert push.follow(push.PushedModel("http://box", "cats", "key"), options) == 0
