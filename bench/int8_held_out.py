@@ -18,7 +18,8 @@ from sm.repository.manifest import Change
 from sm.settings import HERE
 from trireme_extensions.convert.onnx_cpu.engines import GRAPH, INT8_GRAPH
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_tools.build import int8, samples
+from trireme_tools.build import int8, right_answers, samples
+from trireme_tools.build.measure import Input, Measure
 
 #: Runs of each side, in turn, and times in each of them.
 TURNS, RUNS = 3, 9
@@ -31,12 +32,12 @@ def main(model: str, repository: Path, folder: Path) -> None:
     names = {value.name for value in graph.outputs}
     changes: dict[str, Change] = {"objects": "nms", "word_ids": "masks"}
     applied = [change for name, change in changes.items() if name in names]
-    measure = int8.Measure(*samples.kinds(graph, applied), has_labels=False)
+    measure = Measure(*samples.kinds(graph, applied), has_labels=False)
     sides = [compile_graph(version / name, feeds[0]) for name in (GRAPH, INT8_GRAPH)]
     judged, unequal = list[float](), 0
-    for feed in (int8.with_low_threshold(folder, feed) for feed in feeds):
+    for feed in (right_answers.with_low_threshold(folder, feed) for feed in feeds):
         expected, actual = (int8.answer_of(side, feed) for side in sides)
-        found = measure.judge(int8.Input(feed, expected), actual)
+        found = measure.judge(Input(feed, expected), actual)
         judged, unequal = judged + found, unequal + (min(found, default=1) < 1)
     times = [[processor_ms(side, feeds[0]) for side in sides] for _ in range(TURNS)]
     fp32, quantized = np.median(times, 0)

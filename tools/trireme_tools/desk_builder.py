@@ -16,9 +16,10 @@ from trireme_extensions.convert.model_builder import VERSION, MeasuredEngines, M
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN
 from trireme_extensions.convert.onnx_graph import Graph, Graphs
 from trireme_extensions.convert.targets import GRAPH, link
-from trireme_tools.build import calibration, exporting, int8, samples, suppression
+from trireme_tools.build import calibration, exporting, int8, int8_report, right_answers, samples, suppression
 from trireme_tools.build.accuracy_report import REPORT, fastest_first, write_report
 from trireme_tools.build.changes import DESCRIPTION, TOKENIZER, GraphChanges
+from trireme_tools.build.measure import Measure
 from trireme_tools.build.samples import InProcess, count_equal_answers
 from trireme_tools.prepare import demo
 from trireme_tools.progress import Progress
@@ -162,7 +163,7 @@ class DeskBuilder(ModelBuilder):
         folder, kinds = cast(Path, request.calibration), samples.kinds(graph, graphs.applied)
         if any(folder.glob("*.np[yz]")) or request.source is not None or not client.is_dir():
             named = list(calibration.records(graph, folder))
-            if not (folder / int8.LABELS).is_file():
+            if not (folder / right_answers.LABELS).is_file():
                 kinds = {}, ""
         else:
             with tempfile.TemporaryDirectory() as repository:
@@ -174,7 +175,7 @@ class DeskBuilder(ModelBuilder):
         try:
             known = golden(graph, feeds, *kinds)
             if request.wanted.precision == "int8":
-                lowered = [(name, int8.with_low_threshold(folder, feed)) for name, feed in named]
+                lowered = [(name, right_answers.with_low_threshold(folder, feed)) for name, feed in named]
                 judged = golden(graph, [feed for _, feed in lowered], *kinds)
         except Exception as error:  # ONNX Runtime's own classes
             raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
@@ -182,12 +183,12 @@ class DeskBuilder(ModelBuilder):
             samples.from_records(graph, feeds, version)
         quantized, notes = None, []
         if request.wanted.precision == "int8":
-            inputs = int8.read_inputs(folder, lowered, judged, staged / "labels.txt")
+            inputs = right_answers.read_inputs(folder, lowered, judged, staged / "labels.txt")
             has_labels = inputs[0].label is not None or inputs[0].boxes is not None
-            measure = int8.Measure(*kinds, has_labels=has_labels)
+            measure = Measure(*kinds, has_labels=has_labels)
             quantized, answers = int8.quantize(version, inputs, measure, request.max_drop)
             quantized = quantized.model_copy(update={"data": folder.name})
-            picture = int8.draw_differences(folder, staged, inputs, answers, measure)
-            notes = int8.describe(quantized, inputs, answers, measure, picture)
+            picture = int8_report.draw_differences(folder, staged, inputs, answers, measure)
+            notes = int8_report.describe(quantized, inputs, answers, measure, picture)
         (staged / REPORT).write_text(write_report(known, version, by_record, notes))
         return quantized

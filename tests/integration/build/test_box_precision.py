@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.support.client_environments import python_with
-from trireme_tools.build import box_labels, int8
+from trireme_tools.build import box_labels, right_answers
 
 #: COCO's way: the file of right boxes, and that of results.
 REFERENCE = """
@@ -70,7 +70,7 @@ def test_the_precision_is_that_of_coco_s_files(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "results.json").write_text(json.dumps(results))
     (tmp_path / "names.txt").write_text("\n".join(CLASSES))
     named: list[Any] = [(f"{place}.jpg", {"images": np.zeros((1, 3, INPUT, INPUT))}) for place in range(8)]
-    place = int8.find_boxes(tmp_path)
+    place = right_answers.find_boxes(tmp_path)
     assert place is not None
     boxes = box_labels.read(place, tmp_path, named, tmp_path / "names.txt")
     ours = box_labels.mean_average_precision(zip(boxes, answers, strict=True))

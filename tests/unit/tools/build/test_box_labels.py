@@ -12,8 +12,8 @@ from PIL import Image
 
 from sm.errors import CommandError
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_tools.build import box_labels, int8
-from trireme_tools.build.int8 import Input, Measure
+from trireme_tools.build import box_labels, right_answers
+from trireme_tools.build.measure import Input, Measure
 
 #: A picture of 200 by 100 lies in the middle of an input of 100 by 100: half its size, 25 pixels further down.
 FEED: Feed = {"images": np.zeros((1, 3, 100, 100), np.uint8), "confidence": np.array([[0.5]], np.float32)}
@@ -36,7 +36,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def read(folder: Path) -> list[Any]:
-    place = int8.find_boxes(folder)
+    place = right_answers.find_boxes(folder)
     assert place is not None
     named = [("a.jpg", FEED), ("b.jpg", FEED)]
     return [
@@ -53,8 +53,8 @@ def coco(**changed: Any) -> str:
 
 
 def test_without_labels_there_are_none(pictures: Path) -> None:
-    assert int8.find_boxes(pictures) is None
-    assert int8.with_low_threshold(pictures, FEED)["confidence"].item() == 0.25
+    assert right_answers.find_boxes(pictures) is None
+    assert right_answers.with_low_threshold(pictures, FEED)["confidence"].item() == 0.25
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -64,11 +64,11 @@ def test_yolo_s_labels_lie_beside_the_pictures_or_in_place_of_images(pictures: P
     # One that is there twice counts once, a polygon is the box around it, and b.jpg has none.
     (labels / "a.txt").write_text(f"{YOLO_LINE}\n{YOLO_LINE}\n\n0 0 0 .5 0 .5 .5\n")
     assert read(pictures) == [[[0, 25, 50, 50, 0, 0], pytest.approx(RIGHT)], []]
-    assert int8.with_low_threshold(pictures, FEED)["confidence"].item() == pytest.approx(0.001)
-    assert int8.find_boxes(pictures.parent) == (None if inside else labels.parent)
+    assert right_answers.with_low_threshold(pictures, FEED)["confidence"].item() == pytest.approx(0.001)
+    assert right_answers.find_boxes(pictures.parent) == (None if inside else labels.parent)
 
 
-@pytest.mark.parametrize("name", int8.COCO)
+@pytest.mark.parametrize("name", right_answers.COCO)
 def test_coco_s_categories_are_the_model_s_classes_by_their_names(pictures: Path, name: str) -> None:
     (pictures / name).write_text(coco())
     assert read(pictures) == [[pytest.approx(RIGHT)], []]

@@ -11,8 +11,8 @@ import pytest
 from sm.errors import CommandError
 from trireme_extensions.convert import build_request
 from trireme_extensions.convert.onnx_cpu.engines import Golden
-from trireme_tools.build import int8
-from trireme_tools.build.int8 import Input, Measure
+from trireme_tools.build import int8, right_answers
+from trireme_tools.build.measure import Input, Measure
 
 BOX = [0, 0, 100, 100, 0.9, 1]
 NEAR = [0, 0, 100, 95, 0.4, 1]
@@ -68,17 +68,17 @@ def test_with_labels_it_is_accuracy_and_without_kinds_the_cosine() -> None:
 def test_labels_are_read_by_file(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"")
-    assert int8.read_labels(tmp_path) == {}
-    (tmp_path / int8.LABELS).write_text("a.png,3\nb.png, 0\n")
-    assert int8.read_labels(tmp_path) == {"a.png": 3, "b.png": 0}
+    assert right_answers.read_labels(tmp_path) == {}
+    (tmp_path / right_answers.LABELS).write_text("a.png,3\nb.png, 0\n")
+    assert right_answers.read_labels(tmp_path) == {"a.png": 3, "b.png": 0}
 
 
 @pytest.mark.parametrize("text", ["a.png,cat\n", "none.png,1\n", "a.png\n", "a.png,-1\n"])
 def test_a_line_of_labels_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.png").write_bytes(b"")
-    (tmp_path / int8.LABELS).write_text(text)
+    (tmp_path / right_answers.LABELS).write_text(text)
     with pytest.raises(CommandError, match="line 1"):
-        int8.read_labels(tmp_path)
+        right_answers.read_labels(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_labels_that_do_not_fit_the_answers_are_refused(
 ) -> None:
     for name in ("a.npy", "b.npy"):
         (tmp_path / name).write_bytes(b"")
-    (tmp_path / int8.LABELS).write_text(f"{line}\n")
+    (tmp_path / right_answers.LABELS).write_text(f"{line}\n")
     named: list[tuple[str, Any]] = [("a.npy", {}) for _ in answers]
     with pytest.raises(CommandError, match=said):
-        int8.read_inputs(
+        right_answers.read_inputs(
             tmp_path, named, Golden([{}] * len(answers), answers, kinds), tmp_path / "labels.txt"
         )
 
