@@ -27,10 +27,10 @@ class Ceiling(NamedTuple):
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(23_082, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
-    "extensions/: lines of code": Ceiling(7_551, 6_900),
+    "extensions/: lines of code": Ceiling(7_012, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(0, 0),
-    "tools/: lines of code": Ceiling(13_517, 9_000),
+    "tools/: lines of code": Ceiling(14_108, 9_000),
     "a worker imports: files": Ceiling(109, 115),
     "a worker imports: lines of code": Ceiling(14_794, 16_500),
     "the control plane imports: files": Ceiling(64, 66),

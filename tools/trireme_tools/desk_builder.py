@@ -1,4 +1,4 @@
-"""Build a model at a desk: from a recipe or PyTorch, with changes of its graph, or in int8."""
+"""Build a model at a desk: from a recipe or PyTorch, with a changed graph, or for other engines on a CPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from sm.errors import CommandError
 from sm.repository.manifest import Accuracy, Quantized
 from sm.settings import HERE
 from trireme_extensions.convert.build_request import BuildRequest
-from trireme_extensions.convert.golden_data import golden
 from trireme_extensions.convert.graph_runner import session
 from trireme_extensions.convert.model_builder import VERSION, MeasuredEngines, ModelBuilder, Trial
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN
 from trireme_extensions.convert.onnx_graph import Graph, Graphs
 from trireme_extensions.convert.targets import GRAPH, link
-from trireme_tools.build import calibration, exporting, int8, int8_report, right_answers, samples, suppression
+from trireme_tools.build import (
+    calibration,
+    exporting,
+    golden_data,
+    int8,
+    int8_report,
+    right_answers,
+    samples,
+    suppression,
+)
 from trireme_tools.build.accuracy_report import REPORT, fastest_first, write_report
 from trireme_tools.build.changes import DESCRIPTION, TOKENIZER, GraphChanges
 from trireme_tools.build.measure import Measure
@@ -119,9 +127,13 @@ class DeskBuilder(ModelBuilder):
             )
         return accuracy.model_copy(update={"samples": equal})
 
-    def add_golden_data(self, request: BuildRequest, graphs: Graphs, trial: Trial, version: Path) -> None:
-        """Write what the CPU target compares engines with: the client's samples, if it has some."""
-        if request.target != "cpu":
+    def _add_golden_data(self, request: BuildRequest, graphs: Graphs, trial: Trial, version: Path) -> None:
+        """Write what the CPU target compares engines with: the client's samples, if it has some.
+
+        Random inputs do not show what a reduced precision does to real ones, so they count only where the
+        team has named the precision.
+        """
+        if request.target != "cpu" or not (request.compare and trial.runner):
             return
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / request.model).symlink_to(version.parent)
@@ -131,12 +143,16 @@ class DeskBuilder(ModelBuilder):
             ):
                 return
         # Random pictures have no objects, and random texts no masks. A team's own inputs are better.
-        if not request.calibration and not {"nms", "masks"} & {*graphs.applied}:
-            super().add_golden_data(request, graphs, trial, version)
+        is_meant = request.wanted.precision != "auto" and not request.calibration
+        if is_meant and not {"nms", "masks"} & {*graphs.applied}:
+            golden_data.from_random_inputs(Graph.read(version / GRAPH), trial.found, version)
 
-    def measure(self, request: BuildRequest, graphs: Graphs, config: Any, staged: Path) -> MeasuredEngines:
-        """Compare the engines on a team's inputs, and time them, as it was asked for."""
+    def measure(
+        self, request: BuildRequest, graphs: Graphs, trial: Trial, config: Any, staged: Path
+    ) -> MeasuredEngines:
+        """Write golden data; compare the engines on a team's inputs and time them, as it was asked for."""
         version = staged / VERSION
+        self._add_golden_data(request, graphs, trial, version)
         by_record = config.max_batch_size > 0 and not config.HasField("dynamic_batching")
         quantized: Quantized | None = None
         if request.calibration and request.target == "cpu":
@@ -173,10 +189,10 @@ class DeskBuilder(ModelBuilder):
             raise CommandError(f"{folder} has no pictures, no texts.txt, and no *.npz or *.npy.")
         feeds = [feed for _, feed in named]
         try:
-            known = golden(graph, feeds, *kinds)
+            known = golden_data.golden(graph, feeds, *kinds)
             if request.wanted.precision == "int8":
                 lowered = [(name, right_answers.with_low_threshold(folder, feed)) for name, feed in named]
-                judged = golden(graph, [feed for _, feed in lowered], *kinds)
+                judged = golden_data.golden(graph, [feed for _, feed in lowered], *kinds)
         except Exception as error:  # ONNX Runtime's own classes
             raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
         if not (version / GOLDEN).is_file():

@@ -43,11 +43,13 @@ IMPOSSIBLE = "masks", "tensorrt"
 
 def needed_tools(request: BuildRequest) -> str:
     """Return the words for a part of a request that only the tools can do; empty if there is none."""
-    source = request.source
+    source, wanted = request.source, request.wanted
+    precision = request.precision if wanted.precision == "auto" else wanted.precision
     parts = {
         f"the recipe of {request.model}": source is None,
         f"--source {source}, a model of PyTorch,": isinstance(source, str),
-        "--precision int8": "int8" in (request.precision, request.wanted.precision),
+        f"--precision {precision}": precision == "int8" or wanted.precision == "bf16",
+        "--engine openvino": wanted.engine == "openvino",
         "--calibration": request.calibration is not None,
         f"--engine {FASTEST}": request.measured,
     }

@@ -1,4 +1,4 @@
-"""TensorRT plans: build one with the ``tensorrt`` package or ``trtexec``, and again for the GPU of this box.
+"""TensorRT plans: build one with ``trtexec``, and again for the GPU of this box.
 
 A start calls :func:`rebuild` for ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library: the graph
 beside a plan is the one from which the plan was built, with its precision.
@@ -6,7 +6,7 @@ beside a plan is the one from which the plan was built, with its precision.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import importlib.util
 import os
 import re
@@ -14,12 +14,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from sm import hardware
-from sm.errors import StartError
+from sm.commands import part_of_tools
+from sm.errors import CommandError, StartError
 from sm.repository import gpu_driver, manifest
 from sm.repository.manifest import Compatibility, Manifest, Precision, Profile, Tool
 
@@ -100,98 +102,6 @@ def explain_failure(plan: TensorRTPlan, text: str, outcome: str) -> StartError:
     )
 
 
-MIB = 2**20
-
-
-def build_with_package(plan: TensorRTPlan, trt: Any) -> str:
-    """Build a plan, and write TensorRT's messages into ``plan.log``.
-
-    Args:
-        plan: The plan.
-        trt: The package ``tensorrt``.
-
-    Returns:
-        TensorRT's version.
-
-    Raises:
-        StartError: There is no plan; the sentence says why.
-    """
-    with plan.log.open("w") as log:
-        try:
-            serialized = _serialize_plan(plan, trt, log)
-        except StartError:
-            raise
-        except Exception as error:  # TensorRT raises its own; without a GPU, Builder raises TypeError.
-            serialized = None
-            print(f"[ERROR] {error}", file=log)
-    if serialized is None:
-        raise explain_failure(plan, plan.log.read_text(errors="replace"), "TensorRT built no plan")
-    plan.file.write_bytes(serialized)
-    return str(trt.__version__)
-
-
-def _serialize_plan(plan: TensorRTPlan, trt: Any, log: TextIO) -> Any:
-    logger = _logger(trt, log)
-    trt.init_libnvinfer_plugins(logger, "")  # The parser finds operators there that ONNX lacks.
-    builder = trt.Builder(logger)
-    # TensorRT 11 always does this and ignores the flag.
-    flag = trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
-    network = builder.create_network(1 << int(flag) if plan.strongly_typed else 0)
-    parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(str(plan.graph)):
-        for number in range(parser.num_errors):
-            print(f"[ERROR] {parser.get_error(number).desc()}", file=log)
-        return None
-    config = builder.create_builder_config()
-    _configure(plan, trt, builder, config)
-    serialized = builder.build_serialized_network(network, config)
-    if serialized is not None and plan.timing_cache:
-        plan.timing_cache.write_bytes(config.get_timing_cache().serialize())
-    return serialized
-
-
-def _configure(plan: TensorRTPlan, trt: Any, builder: Any, config: Any) -> None:
-    if plan.workspace:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, plan.workspace * MIB)
-    if plan.profiles:
-        profile = builder.create_optimization_profile()
-        for bounds in plan.profiles:
-            profile.set_shape(bounds.input, bounds.minimum, bounds.optimum, bounds.maximum)
-        config.add_optimization_profile(profile)
-    if plan.timing_cache:
-        measured = plan.timing_cache.read_bytes() if plan.timing_cache.is_file() else b""
-        cache = config.create_timing_cache(measured)
-        config.set_timing_cache(cache, ignore_mismatch=False)
-    if plan.version_compatible:
-        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
-    if name := LEVELS.get(plan.hardware_compatibility):
-        level = getattr(trt.HardwareCompatibilityLevel, name, None)
-        if level is None:
-            raise StartError(
-                f"TensorRT {trt.__version__} does not know --hardware-compatibility "
-                f"{plan.hardware_compatibility}: leave it out, or build with a newer one."
-            )
-        config.hardware_compatibility_level = level
-    if not plan.strongly_typed and plan.precision != "fp32":
-        flag = getattr(trt.BuilderFlag, plan.precision.upper(), None)
-        if flag is None:
-            raise StartError(
-                f"TensorRT {trt.__version__} picks no types itself: leave out --no-strongly-typed."
-            )
-        config.set_flag(flag)
-
-
-def _logger(trt: Any, log: TextIO) -> Any:
-    class FileLogger(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, message: str) -> None:
-            print(f"[{severity.name}] {message}", file=log)
-
-    return FileLogger()
-
-
 PROGRAM = "trtexec"
 #: Where NVIDIA's packages and its development images install it. These folders are not always on PATH.
 FOLDERS = (Path("/usr/src/tensorrt/bin"), Path("/opt/tensorrt/bin"))
@@ -250,7 +160,7 @@ def build_with_trtexec(plan: TensorRTPlan) -> str:
     if program is None:
         raise StartError(
             "a plan is built by the Python package tensorrt or by trtexec, and neither is here: build in "
-            "NVIDIA's image, or pip install tensorrt."
+            "NVIDIA's image, or pip install tensorrt 'trireme-serving[tools]'."
         )
     environment = {**os.environ, **gpu_driver.of_this_machine().variables(os.environ)}
     available = hardware.tensorrt()
@@ -282,8 +192,17 @@ class Build(NamedTuple):
     profiles: tuple[Profile, ...] = ()
 
 
+def find_builder() -> Callable[[TensorRTPlan], str]:
+    """Return what builds a plan and says TensorRT's version: the tools with the package, or trtexec."""
+    if importlib.util.find_spec("tensorrt"):
+        with contextlib.suppress(CommandError):
+            found: Any = part_of_tools("build.tensorrt_package", "the Python package tensorrt")
+            return found.build_with_package  # type: ignore[no-any-return]
+    return build_with_trtexec
+
+
 def build_plan(plan: TensorRTPlan) -> Build:
-    """Build a plan with the ``tensorrt`` package if it can be imported, else with trtexec.
+    """Build a plan with what :func:`find_builder` finds.
 
     Raises:
         StartError: There is no plan; the sentence says why.
@@ -292,11 +211,7 @@ def build_plan(plan: TensorRTPlan) -> Build:
     if old := gpu_driver.find_old_gpu(hardware.gpus(), cuda, hardware.tensorrt() or ""):
         raise StartError(f"{plan.model}: {old}: build on a newer GPU, or with an older TensorRT.")
     started = time.monotonic()
-    if importlib.util.find_spec("tensorrt"):
-        version = build_with_package(plan, importlib.import_module("tensorrt"))
-    else:
-        version = build_with_trtexec(plan)
-    tool, gpu = Tool(name="TensorRT", version=version), next(iter(hardware.gpus()), None)
+    tool, gpu = Tool(name="TensorRT", version=find_builder()(plan)), next(iter(hardware.gpus()), None)
     return Build(tool, gpu, round(time.monotonic() - started, 1), plan.profiles)
 
 

@@ -28,7 +28,7 @@ GRAPH = "model.onnx"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
 RUNNER = tuple(
     Path(onnx_cpu.__file__).with_name(name)
-    for name in ("model.py", "batching.py", "request_token.py", "engines.py", "exactness.py")
+    for name in ("model.py", "batching.py", "request_token.py", "engines.py")
 )
 
 

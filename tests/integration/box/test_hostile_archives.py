@@ -97,7 +97,7 @@ def write_onnx_archive(endpoint: MultiModelEndpoint, write: Callable[[Path], obj
     """Write an archive of an ONNX graph with the box's own program for it."""
     url = Path(endpoint.platform.write_flat("bad"))
     (url / "config.pbtxt").write_text(TENSORS)
-    for name in ("model.py", "batching.py", "engines.py", "exactness.py", "request_token.py"):
+    for name in ("model.py", "batching.py", "engines.py", "request_token.py"):
         shutil.copy(Path(onnx_cpu.__file__).with_name(name), url / "1" / name)
     write(url / "1" / "model.onnx")
     return str(url)

@@ -90,7 +90,6 @@ RUNNER = (
     "model.py",
     "batching.py",
     "engines.py",
-    "exactness.py",
     "request_token.py",
     "model.onnx",
     "manifest.json",

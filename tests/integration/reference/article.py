@@ -60,7 +60,7 @@ def write_model(folder: Path, model: str, inputs: Sequence[Tensor], output: Tens
     """Write a model without ``max_batch_size``: the batch is the first dimension of its tensors."""
     version = folder / "1"
     version.mkdir(parents=True)
-    for name in ("model.py", "batching.py", "engines.py", "exactness.py", "request_token.py"):
+    for name in ("model.py", "batching.py", "engines.py", "request_token.py"):
         shutil.copy(RUNNER / name, version)
     (path,) = (Settings.read({}).cache / "models" / model).glob("*/model.onnx")
     graph = onnx.load(path)

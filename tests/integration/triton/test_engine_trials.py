@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from tests.support.onnx_graphs import write_graph
-from trireme_extensions.convert import golden_data
 from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import (
     FP32,
@@ -21,6 +20,7 @@ from trireme_extensions.convert.onnx_cpu.engines import (
     Chooser,
     Wanted,
 )
+from trireme_tools.build import golden_data
 
 OPENVINO = Candidate("openvino", "fp32")
 INSTALLED = {"onnxruntime": "1", "openvino": "1"}

@@ -16,10 +16,9 @@ from openvino import opset13 as opset
 
 from sm.errors import CommandError
 from tests.support.onnx_graphs import write_graph
-from trireme_extensions.convert import golden_data
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_builder import ModelBuilder
-from trireme_extensions.convert.onnx_cpu import engines, exactness
+from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import (
     FP32,
     GRAPH,
@@ -30,8 +29,9 @@ from trireme_extensions.convert.onnx_cpu.engines import (
     OpenVino,
     Wanted,
 )
-from trireme_extensions.convert.onnx_cpu.exactness import FLOAT32, INT32
 from trireme_extensions.convert.onnx_graph import Graph
+from trireme_tools.build import exactness, golden_data
+from trireme_tools.build.exactness import FLOAT32, INT32
 from trireme_tools.progress import Progress
 
 OPENVINO = Candidate("openvino", "fp32")

@@ -18,9 +18,9 @@ from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
 from sm.repository.manifest import Change
 from sm.triton.tensors import configured
-from trireme_extensions.convert.golden_data import MAX_FEEDS, are_equal, edges, write
 from trireme_extensions.convert.graph_runner import Feed, Runner, session
 from trireme_extensions.convert.onnx_graph import Graph, Value
+from trireme_tools.build.golden_data import MAX_FEEDS, are_equal, edges, write
 
 PICTURES = (".png", ".jpg", ".jpeg")
 #: More samples of a client that takes texts, one a line.

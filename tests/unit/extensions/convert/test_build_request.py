@@ -66,6 +66,8 @@ ONNX: dict[str, Any] = {"source": Path("tiny.onnx")}
         ({"source": "torchvision:resnet18"}, "torchvision:resnet18, a model of PyTorch,"),
         ({**ONNX, "precision": "int8"}, "--precision int8"),
         ({**ONNX, "wanted": Wanted(precision="int8")}, "--precision int8"),
+        ({**ONNX, "wanted": Wanted(precision="bf16")}, "--precision bf16"),
+        ({**ONNX, "wanted": Wanted(engine="openvino", precision="fp32")}, "--engine openvino"),
         ({**ONNX, "calibration": Path("inputs")}, "--calibration"),
         ({**ONNX, "measured": True}, "--engine fastest"),
         ({**ONNX, "changes": ("uint8", "nms")}, "--uint8 --nms"),
@@ -86,7 +88,8 @@ def test_a_plain_file_needs_no_tools_and_a_models_own_changes_are_left_out_witho
 ) -> None:
     monkeypatch.setitem(sys.modules, "trireme_tools.desk_builder", None)
     said: list[str] = []
-    assert find_builder(build_request_with(**ONNX, precision="fp16"), (), said.append) is ModelBuilder
+    for plain in ({"precision": "fp16"}, {"wanted": Wanted(precision="fp32")}, {}):
+        assert find_builder(build_request_with(**ONNX, **plain), (), said.append) is ModelBuilder
     assert said == []
     assert find_builder(build_request_with(**ONNX, changes=("masks",)), (), said.append) is ModelBuilder
     assert "build.options" in said[0]

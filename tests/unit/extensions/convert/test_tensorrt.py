@@ -1,66 +1,16 @@
-"""What becomes of a build with the package TensorRT, played by a stand-in: the real one needs a GPU."""
+"""Where a plan is built: trtexec is found where NVIDIA installs it, and a GPU that is too old is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from sm import hardware
-from sm.errors import CommandError, StartError
+from sm.errors import StartError
 from sm.hardware import Gpu
-from sm.repository.manifest import Profile
 from trireme_extensions.convert import plans
 from trireme_extensions.convert.plans import TensorRTPlan
-
-PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
-
-
-class StandIn:
-    """Returns from every call the value in ``answers`` or another stand-in."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "num_errors":
-            return self.answers.get(name, 0)
-        return lambda *_, **__: self.answers.get(name, StandIn(**self.answers))
-
-
-def fake_tensorrt(weak: bool = True, builder: Any = None, **answers: Any) -> Any:
-    answers = {"parse_from_file": True, "build_serialized_network": b"plan", "serialize": b"times", **answers}
-    stand_in = StandIn(**answers)
-    return SimpleNamespace(
-        __version__="10.13.3",
-        ILogger=type("ILogger", (), {"__init__": lambda self: None}),
-        Builder=builder or (lambda _: stand_in),
-        OnnxParser=lambda *_: stand_in,
-        NetworkDefinitionCreationFlag=SimpleNamespace(STRONGLY_TYPED=1),
-        MemoryPoolType=SimpleNamespace(WORKSPACE="workspace"),
-        init_libnvinfer_plugins=stand_in.init_libnvinfer_plugins,
-        BuilderFlag=SimpleNamespace(VERSION_COMPATIBLE="vc", **({"FP16": "fp16"} if weak else {})),
-        HardwareCompatibilityLevel=SimpleNamespace(AMPERE_PLUS="from Ampere on"),
-        config=stand_in,
-    )
-
-
-def plan(folder: Path, **changes: Any) -> TensorRTPlan:
-    fields = {"profiles": (PROFILE,), "precision": "fp16", **changes}
-    return TensorRTPlan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
-
-
-def test_standin_a_compatible_plan_is_asked_for_and_written_with_its_timing_cache(tmp_path: Path) -> None:
-    trt, flags = fake_tensorrt(), list[str]()
-    trt.config.set_flag = flags.append
-    trt.config.create_builder_config = lambda: trt.config
-    options = {"version_compatible": True, "hardware_compatibility": "ampere+", "workspace": 512}
-    compatible = plan(tmp_path, timing_cache=tmp_path / "times", **options)
-    assert plans.build_with_package(compatible, trt) == "10.13.3"
-    assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
-    assert (compatible.file.read_bytes(), (tmp_path / "times").read_bytes()) == (b"plan", b"times")
 
 
 def test_trtexec_is_found_where_nvidia_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,30 +30,4 @@ def test_no_plan_is_built_where_no_gpu_is_new_enough(tmp_path: Path, monkeypatch
     monkeypatch.setattr(hardware, "gpus", lambda: (Gpu("Tesla V100", "7.0"),))
     monkeypatch.setattr(hardware, "tensorrt", lambda: "10.5.0")
     with pytest.raises(StartError, match="Tesla V100"):
-        plans.build_plan(plan(tmp_path))
-
-
-def builder_without_gpu(logger: Any) -> Any:
-    logger.log(SimpleNamespace(name="WARNING"), "CUDA initialization failure with error: 100")
-    raise TypeError("pybind11::init(): factory function returned nullptr")
-
-
-ERROR = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
-
-
-@pytest.mark.parametrize(
-    ("answers", "changes", "named"),
-    [
-        # TensorRT 11 has no weak types.
-        ({"weak": False}, {"strongly_typed": False}, "--no-strongly-typed"),
-        ({}, {"hardware_compatibility": "sameComputeCapability"}, "sameComputeCapability"),
-        ({"parse_from_file": False, "num_errors": 1, "get_error": ERROR}, {}, ERROR.desc()),
-        ({"builder": builder_without_gpu}, {}, "GPU"),
-    ],
-    ids=["weak types", "an older release's level", "a graph that cannot be parsed", "no GPU"],
-)
-def test_standin_a_plan_that_cannot_be_built_is_a_sentence(
-    tmp_path: Path, answers: dict[str, Any], changes: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(CommandError, match=named):
-        plans.build_with_package(plan(tmp_path, **changes), fake_tensorrt(**answers))
+        plans.build_plan(TensorRTPlan("m", tmp_path / "m.onnx", tmp_path / "m.plan", tmp_path / "log"))
