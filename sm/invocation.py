@@ -46,7 +46,7 @@ class Span(Protocol):
 
 
 class Listener(Protocol):
-    """Hears what happens within one request. Tracing is one; see :mod:`sm.tracing.requests`."""
+    """Hears what happens within one request. A trace is one: see the door ``sm.observers``."""
 
     def span(
         self, name: str, attributes: Mapping[str, Value], is_call: bool, nests: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,14 +21,13 @@ from sm.repository.models import Model
 from sm.router import form_routes, invocation_routes, v2_routes, websocket
 from sm.router.admission import FairGate
 from sm.router.answers import dumps
-from sm.router.capture import Capture
 from sm.router.classify import RequestClassifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.forms.table import Forms
 from sm.router.invocation_routes import Router
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap
-from sm.router.request_flow import RequestFlow
+from sm.router.request_flow import Hear, RequestFlow
 from sm.router.running_invocation import in_company, record_overdue
 from sm.router.triton_requests import TritonForwarder
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 
 def create(
-    settings: Settings, box: Box, models: Models, calls: Calls, capture: Capture | None = None
+    settings: Settings, box: Box, models: Models, calls: Calls, hearing: Sequence[Hear] = ()
 ) -> Router:
-    """Create the router for ``models``."""
+    """Create the router for ``models``; those that are ``hearing`` hear of each answered invocation."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_S, record_overdue).start()
     readiness = Readiness(models.all_clients, unready_file(box, os.getpid()))
     readiness.watch()
-    app = Router(flow_of(settings, box, models, calls, readiness, capture), settings, box.fronted)
+    app = Router(flow_of(settings, box, models, calls, readiness, hearing), settings, box.fronted)
     app.register_blueprint(invocation_routes.blueprint(app))
 
     def is_stopping() -> bool:
@@ -66,7 +66,7 @@ def flow_of(
     models: Models,
     calls: Calls,
     readiness: Readiness,
-    capture: Capture | None,
+    hearing: Sequence[Hear],
 ) -> RequestFlow:
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
@@ -89,7 +89,7 @@ def flow_of(
         FairGate(settings.threads, settings.queue),
         sessions,
         settings.longest_stream - settings.timeout,
-        capture,
+        hearing,
         readiness,
         OnceNotes(box.once_folder),
     )

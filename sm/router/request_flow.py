@@ -5,12 +5,13 @@ Every route that runs a model calls :meth:`RequestFlow.answer`; a line and a rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Never
 
+from sm.client.base import Client
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.readiness import Readiness
@@ -28,7 +29,6 @@ from sm.router.answers import (
     write_call,
     write_list,
 )
-from sm.router.capture import Capture
 from sm.router.classify import RequestClassifier
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
@@ -58,6 +58,8 @@ def fail_request(error: TriremeError) -> Never:
         del error  # its traceback has this frame, which would keep the request
 
 
+#: Hears of an answered invocation; see :attr:`sm.server.observers.Observer.hear`.
+Hear = Callable[[str, Message, Answer, Client | None], object]
 #: The memory that a small body needs.
 NOTHING: AbstractContextManager[object] = nullcontext()
 
@@ -80,8 +82,8 @@ class RequestFlow:
     sessions: Sessions | None = None
     #: Seconds that a streamed invocation may take more than another.
     extra_stream_seconds: float = 0.0
-    #: Keeps samples of payloads and answers; None if that is off.
-    capture: Capture | None = None
+    #: Hear of each answered invocation.
+    hearing: Sequence[Hear] = ()
     #: Why models are not ready, as their clients say.
     readiness: Readiness | None = None
     #: Keeps a request from a second worker if it may run only once; None without other workers.
@@ -113,9 +115,10 @@ class RequestFlow:
                     invocation.check()
                     invocation.slot.enter(invocation.slot_model, invocation)  # admit
                     answer = self._run_confirmed(invocation, request)
-                    if self.capture is not None:
+                    if self.hearing:
                         client = request.client if isinstance(request, DispatchRequest) else None
-                        self.capture.offer(invocation.model, message, answer, client)
+                        for hear in self.hearing:
+                            hear(invocation.model, message, answer, client)
                     return invocation.finish(answer)
         finally:
             end(token)

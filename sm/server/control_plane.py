@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sm import metrics
 from sm.control import app
 from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, QUICK_THREADS
+from sm.invocation import Listener
 from sm.metrics.files import PROCESS_BYTES
 from sm.server.plane import Plane, serve, trim, watch_memory
 
@@ -56,12 +57,13 @@ class ControlPlane(Plane):
         trim()
 
     def load(self) -> Flask:
-        tracer = self.open_tracer("control") if self.box.catalog else None
-        if tracer is None:
-            return app.create(self.settings, self.box)
-        from sm.tracing.requests import continued  # it brings OpenTelemetry
+        self.observe("control")
+        return app.create(self.settings, self.box, self.listen)
 
-        return app.create(self.settings, self.box, partial(continued, tracer))
+    def listen(self, headers: Mapping[str, str]) -> Listener | None:
+        """Return what hears the parts of the load that a request with these headers asks for."""
+        listening = (observer.listen(headers) for observer in self.observers)
+        return next(filter(None, listening), None)
 
 
 if __name__ == "__main__":

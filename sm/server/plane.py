@@ -8,9 +8,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -20,12 +20,9 @@ from gunicorn.glogging import Logger
 from sm.errors import StartError
 from sm.polling import Poll, stop_all
 from sm.run_state import Box, write_atomically
-from sm.server import logs
+from sm.server import logs, observers
+from sm.server.observers import ObservedProcess, Observer
 from sm.settings import Settings
-from sm.tracing.variables import are_traces_on
-
-if TYPE_CHECKING:
-    from sm.tracing.exporter import Tracer
 
 #: Seconds that a worker which ends waits for what its threads are doing: the control plane has 2 s in all.
 STOP_TIMEOUT_S = 0.5
@@ -55,8 +52,8 @@ class Master(Arbiter):  # type: ignore[misc]
 class Plane(BaseApplication):  # type: ignore[misc]
     """The common part of both planes: socket, threads, logs, and no access log of gunicorn's."""
 
-    #: Sends this process's traces; None if they are off.
-    _tracer: Tracer | None = None
+    #: What watches this process.
+    observers: Sequence[Observer] = ()
 
     def __init__(self, settings: Settings, box: Box) -> None:
         self.settings, self.box = settings, box
@@ -89,19 +86,17 @@ class Plane(BaseApplication):  # type: ignore[misc]
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
 
-    def open_tracer(self, name: str) -> Tracer | None:
-        """Return what sends the traces of a process of this name; None unless ``OTEL_*`` turn them on."""
-        if are_traces_on(os.environ):
-            from sm.tracing.exporter import open_tracer  # it brings OpenTelemetry
-
-            self._tracer = open_tracer(f"{self.box.id}-{name}")
-        return self._tracer
+    def observe(self, name: str, clients: Callable[[], Iterable[Any]] | None = None) -> None:
+        """Open what watches this process, after the fork. See :class:`ObservedProcess`."""
+        self.observers = observers.load()
+        for observer in self.observers:
+            observer.open(ObservedProcess(name, self.settings, self.box, clients))
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
-        """End the threads that use the box's folder, which the supervisor removes; send the last traces."""
+        """End the threads that use the box's folder, which the supervisor removes, and what watches."""
         stop_all(STOP_TIMEOUT_S)
-        if self._tracer is not None:
-            self._tracer.close()
+        for observer in reversed(self.observers):
+            observer.close()
 
 
 def serve(plane: type[Plane]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import time
@@ -16,7 +15,6 @@ import cv2
 from sm import entry_points, metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.errors import StartError
-from sm.http.control_paths import POLLED
 from sm.metrics.files import WORKER_BYTES, forget_gauges, reserve
 from sm.model_processes.generations import SERVES, SharedGeneration
 from sm.models.demand import Demand
@@ -31,7 +29,6 @@ from sm.plugins.stuck_code import MakingLimit
 from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
 from sm.router import app
-from sm.router.capture import Capture, open_capture
 from sm.router.invocation_routes import Router
 from sm.run_state import claim_unready_file, unready_file
 from sm.server.plane import Plane, serve, trim, watch_memory, write_start_error
@@ -55,9 +52,6 @@ TRITON_POLL_S = 0.02
 
 class DataPlane(Plane):
     """The workers: router and clients."""
-
-    #: Keeps samples of payloads; None if that is off.
-    _capture: Capture | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -98,12 +92,6 @@ class DataPlane(Plane):
         with contextlib.suppress(OSError):  # what it says later is logged if it cannot be written
             claim_unready_file(self.box, worker.pid)
 
-    def on_worker_exit(self, server: object, worker: object) -> None:
-        """Send a worker's last captured payloads too before it ends."""
-        super().on_worker_exit(server, worker)
-        if self._capture is not None:
-            self._capture.close()
-
     def on_worker_init(self, _worker: object) -> None:
         """Stop the extra heartbeats: the clients are loaded. Those that come later have less time."""
         self._stop_heartbeat()
@@ -143,29 +131,22 @@ class DataPlane(Plane):
         self._transport = transport = Transport(self.settings, self.box, calls=calls)
         try:
             models = self.models(transport)
-            self._capture = open_capture(self.settings, models, self.box.multi_model)
-            router = app.create(self.settings, self.box, models, calls, self._capture)
+            self.observe(str(os.getpid()), models.all_clients)
+            hearing = tuple(filter(None, (observer.hear for observer in self.observers)))
+            router = app.create(self.settings, self.box, models, calls, hearing)
         except StartError as error:
             write_start_error(self.box, error)
         if not self.box.multi_model:
             models.on_change = describe = partial(app.describe, models, self.box)
             describe()
         self.complete(router)
-        return self.traced(router)
+        application: WSGIApplication = router
+        for observer in self.observers:
+            application = observer.wrap(application)
+        return application
 
     def complete(self, router: Router) -> None:
         """Add the routes that nginx does not send to another process: none."""
-
-    def traced(self, application: WSGIApplication) -> WSGIApplication:
-        """Return the application with traces, if the ``OTEL_*`` variables turn them on."""
-        tracer = self.open_tracer(str(os.getpid()))
-        if tracer is None:
-            return application
-        from sm.tracing.requests import TracedRequests, TraceIds  # they bring OpenTelemetry
-
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(TraceIds())
-        return TracedRequests(application, tracer, self.box.fronted, POLLED)
 
     def models(self, transport: Transport) -> Models:
         """Return what is served."""

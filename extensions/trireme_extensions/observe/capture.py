@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,12 +22,11 @@ import pybase64
 
 from sm import metrics
 from sm.client.base import Client
+from sm.client.results import dumps
 from sm.http.media_types import kind_of
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.http.s3 import SCHEME, S3Uri, open_client
-from sm.models.table import Models
 from sm.polling import Poll
-from sm.router.answers import dumps
 from sm.router.request_types import Message
 from sm.run_state import write_atomically
 from sm.settings import Settings
@@ -67,7 +66,7 @@ class Capture:
     Args:
         write: Stores a file with a name such as ``resnet/AllTraffic/2026/11/24/10/…jsonl``.
         percents: Of the invocations of a model; of all others by the empty name.
-        models: Some of their clients may redact.
+        clients: Returns all clients, of which some may redact.
         only_clients: Keep only what is for a client: to ask all clients of archives would load them.
         chance: Returns a number from 0 to 1 for each invocation.
     """
@@ -76,13 +75,13 @@ class Capture:
         self,
         write: Callable[[str, bytes], object],
         percents: Mapping[str, float],
-        models: Models,
+        clients: Callable[[], Iterable[Client]],
         only_clients: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
         for reason in REASONS:
             metrics.CAPTURE_DROPPED.labels(reason)  # rate() loses the first count of a new series
-        self._write, self._percents, self._models, self._chance = write, percents, models, chance
+        self._write, self._percents, self._clients, self._chance = write, percents, clients, chance
         self._only_clients = only_clients
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._events: deque[Event] = deque()
@@ -156,9 +155,7 @@ class Capture:
                 if kept is None:
                     return b""
                 body, result = encode(kept[0]), None if kept[1] is None else encode(kept[1])
-            elif event.client is None and (
-                self._only_clients or any(map(redacts, self._models.all_clients()))
-            ):
+            elif event.client is None and (self._only_clients or any(map(redacts, self._clients()))):
                 # Lines may name any client, and Triton's protocol goes past all of them.
                 drop("redact")
                 return b""
@@ -212,11 +209,10 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
     write_atomically(path, content, 0o600)
 
 
-def open_capture(settings: Settings, models: Models, multi_model: bool) -> Capture | None:
-    """Start the capture; None if the settings name no place. Then boto3 is not imported."""
-    if not settings.capture:
-        return None
-    capture = Capture(writer(settings.capture), read_percents(settings.capture_percent), models, multi_model)
+def open_capture(settings: Settings, clients: Callable[[], Iterable[Client]], multi_model: bool) -> Capture:
+    """Start the capture that the settings want. Raises :class:`StartError` if boto3 is missing for S3."""
+    percents = read_percents(settings.capture_percent)
+    capture = Capture(writer(settings.capture), percents, clients, multi_model)
     capture.start()
     return capture
 

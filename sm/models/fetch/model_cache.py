@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
+from sm import entry_points
 from sm.errors import StartError
 from sm.models.fetch import addresses
 from sm.models.fetch.addresses import shown
@@ -40,7 +41,6 @@ from sm.models.fetch.downloads import (
     download,
 )
 from sm.repository.models import is_own, sha256
-from sm.tracing.variables import are_traces_on
 
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
 #: may be about to.
@@ -391,6 +391,9 @@ def main(arguments: Sequence[str]) -> int:
             say(json.dumps(addresses.list_folders(root)))
             return 0
         repository = cache.fetch(source)
+        attributes = {"trireme.source": shown(source), "trireme.bytes": cache.fetched_bytes}
+        for observer in entry_points.load("sm.observers"):
+            observer.write_span("fetch", began, attributes)
     except (StartError, BrokenConnection) as error:
         say(shown(str(error)))
         return 1
@@ -398,11 +401,6 @@ def main(arguments: Sequence[str]) -> int:
         # Its text may have the address as it is, or a header.
         say(f"{shown(source)} cannot be fetched: unexpected {type(error).__name__}.")
         return 1
-    if are_traces_on(os.environ):
-        # Imported only here, as it brings OpenTelemetry.
-        from sm.tracing.exporter import write_span
-
-        write_span("fetch", began, {"trireme.source": shown(source), "trireme.bytes": cache.fetched_bytes})
     result = {"bytes": cache.fetched_bytes, "removed_bytes": cache.removed_bytes}
     say(json.dumps({"repository": str(repository), **result}))
     return 0

@@ -28,6 +28,7 @@ from sm.models.fetch.addresses import is_source, shown
 from sm.repository import gpu_driver, models
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
+from sm.server import observers
 from sm.server.logs import Desk, Formatter, Log
 from sm.server.startup import (
     BAKED_REPOSITORY,
@@ -49,7 +50,6 @@ from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
 from sm.server.supervisor.root_rights import UserAccount, is_root_of_image
 from sm.settings import Settings, find_misspelled, names_of
-from sm.tracing import variables as tracing_variables
 from sm.triton import server, shared_memory_cleanup
 
 #: Free bytes of shared memory for each worker, of which its series take a quarter (sm.metrics.files).
@@ -139,6 +139,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[De
             "--reload is for a developer's machine: pip install 'trireme-serving[tools]' has it."
         )
     check_client_folders(settings)
+    for line in observers.describe(os.environ):
+        log.log(*line)
     with contextlib.ExitStack() as stack:
         signals, processes = Signals(), start_processes(stack)
         requested, files = settings, descriptor_limit()
@@ -221,8 +223,6 @@ def log_notices(nginx: Path | None, reload: bool, log: Log) -> None:
         log.log("warning", WITHOUT_NGINX)
     if reload:
         log.log("warning", RELOAD_NOTICE)
-    if line := tracing_variables.describe(os.environ):
-        log.log(*line)
 
 
 def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -> None:

@@ -78,7 +78,13 @@ def name_checkpoint(folder: Path) -> dict[str, str]:
     return {"HF_MODEL_ID": str(folder / "mood")}
 
 
-@pytest.mark.parametrize("write", [write_task, write_script, name_checkpoint])
+def keep_payloads(folder: Path) -> dict[str, str]:
+    """A box that is to keep what it is sent."""
+    MODELS["echo"].write(folder / "model" / "echo")
+    return {"TRIREME_CAPTURE": str(folder / "captures")}
+
+
+@pytest.mark.parametrize("write", [write_task, write_script, name_checkpoint, keep_payloads])
 def test_a_start_names_the_extensions_for_what_the_core_lacks(
     sm: str, tmp_path: Path, write: Callable[[Path], dict[str, str]]
 ) -> None:
@@ -91,6 +97,18 @@ def test_a_start_names_the_extensions_for_what_the_core_lacks(
         box.stop()
     errors = [line for line in map(json.loads, box.log.read_text().splitlines()) if line["level"] == "error"]
     assert any(REMEDY in line["message"] for line in errors), errors
+
+
+def test_a_box_that_cannot_send_traces_serves_and_names_what_can(sm: str, tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    collector = "http://127.0.0.1:9"
+    model = tmp_path / "model"
+    with running_box(tmp_path, model, clients=(), sm=sm, OTEL_EXPORTER_OTLP_ENDPOINT=collector) as box:
+        lines = [json.loads(line) for line in box.log.read_text().splitlines()]
+        answer = requests.get(f"{box.url}/models", timeout=30)
+    warnings = [line["message"] for line in lines if line["level"] == "warning"]
+    assert any("pip install 'trireme-serving[extensions,otel]'" in warning for warning in warnings), warnings
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(("command", "extra"), [("build-model", "extensions"), ("push", "tools")])

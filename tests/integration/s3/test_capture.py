@@ -1,4 +1,4 @@
-"""A real box keeps payloads in a fake S3, and its callers never notice. unit/router/test_capture.py has a slow store."""
+"""A real box keeps payloads in a fake S3, and its callers never notice. unit/extensions/observe/test_capture.py has a slow store."""
 
 from __future__ import annotations
 

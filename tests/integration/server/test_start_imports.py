@@ -25,14 +25,19 @@ for found in sources.discover((HERE / 'clients',)): sources.import_file(found)
 #: What a worker reads of the distributions beside the core.
 DOORS = """
 from sm import entry_points
-assert all(map(entry_points.load, ('sm.forms', 'sm.client_sources')))
+assert all(map(entry_points.load, ('sm.forms', 'sm.client_sources', 'sm.observers')))
 """
+#: What the supervisor reads of them.
+OBSERVERS = """
+from sm.server import observers
+assert observers.load()
+"""
+SERVE = "import sm.cli, sm.server.supervisor.start"
+NOT_IN_SERVE = NOT_AT_START | {"cv2", "flask", "grpc", "gunicorn", "numpy"}
 #: The imports with which each process starts, and the packages that it may not import.
 PROCESSES = {
-    "serve": (
-        "import sm.cli, sm.server.supervisor.start",
-        NOT_AT_START | {"cv2", "flask", "grpc", "gunicorn", "numpy"},
-    ),
+    "serve": (SERVE, NOT_IN_SERVE),
+    "serve with what watches the box": (f"{SERVE}{OBSERVERS}", NOT_IN_SERVE),
     "a worker": (WORKER, NOT_AT_START),
     "the control plane": (CONTROL, NOT_AT_START | {"cv2"}),
     "a worker with the extensions": (f"{WORKER}{DOORS}", NOT_AT_START),

@@ -48,7 +48,7 @@ def test_the_workers_of_a_box_share_their_notes(tmp_path: Path) -> None:
     box, models = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), models_of({})
     readiness = Readiness(models.all_clients, tmp_path / "unready")
     one, another = (
-        flow_of(Settings(), box, models, Calls(AnswerGuard(None)), readiness, None).once for _ in range(2)
+        flow_of(Settings(), box, models, Calls(AnswerGuard(None)), readiness, ()).once for _ in range(2)
     )
     assert one and another
     one.begin(make_request())

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from sm import __version__
 from sm.invocation import Value
-from sm.tracing.variables import shown_url
+from trireme_extensions.observe.tracing.variables import shown_url
 
 log = logging.getLogger(__name__)
 

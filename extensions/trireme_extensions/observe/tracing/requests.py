@@ -1,7 +1,7 @@
 """The trace of one request: it hears the request's parts begin and end, and makes spans of them.
 
 :class:`TracedRequests` is WSGI middleware around the router. A sampled request finds its trace in the WSGI
-environment; nothing else in the box knows of traces.
+environment; nothing in the core knows of traces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from sm.errors import TriremeError
 from sm.http.messages import given_id
 from sm.invocation import NO_HEADERS, SilentSpan, Value
-from sm.tracing.exporter import Tracer
+from trireme_extensions.observe.tracing.exporter import Tracer
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

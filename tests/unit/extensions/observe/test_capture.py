@@ -19,20 +19,21 @@ import pytest
 from sm import metrics
 from sm.client.base import Client
 from sm.http.messages import PNG, Answer
-from sm.models.table import models_of
-from sm.router.capture import (
-    MAX_EVENT_BYTES,
-    MAX_HELD_BYTES,
-    Capture,
-    open_capture,
-    read_percents,
-    write_file,
-)
 from sm.router.request_types import Message
+from sm.run_state import Box
+from sm.server.observers import ObservedProcess
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
 from tests.support.series import value
+from trireme_extensions.observe.capture import (
+    MAX_EVENT_BYTES,
+    MAX_HELD_BYTES,
+    Capture,
+    read_percents,
+    write_file,
+)
+from trireme_extensions.observe.observers import CaptureObserver
 
 LINE = re.compile(r"m/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.jsonl")
 
@@ -67,8 +68,8 @@ Offer = tuple[str, Message, Answer, Client | None]
 
 def keep(*offers: Offer, clients: Sequence[Client] = (), **options: Any) -> Files:
     """Offer requests with their answers; return the files that are written of them."""
-    files, models = Files(), models_of({f"m{number}": client for number, client in enumerate(clients)})
-    capture = Capture(files.write, options.pop("percents", {}), models, **options)
+    files = Files()
+    capture = Capture(files.write, options.pop("percents", {}), lambda: clients, **options)
     for offer in offers:
         capture.offer(*offer)
     capture.flush()
@@ -153,9 +154,8 @@ def test_what_a_client_that_redacts_cannot_is_not_kept_and_not_logged(
 def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
     dropped: Callable[[str], float],
 ) -> None:
-    models, files = models_of({}), Files()
-    vars(models).update(dict.fromkeys(("_load", "_client"), pytest.fail))
-    capture = Capture(files.write, {}, models, only_clients=True)
+    files = Files()
+    capture = Capture(files.write, {}, pytest.fail, only_clients=True)
     capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
     capture.offer("m", message(b"{}"), Answer(b"{}"), PLAIN)
     capture.flush()
@@ -164,7 +164,7 @@ def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_cli
 
 def test_what_is_too_large_or_has_no_room_is_counted(dropped: Callable[[str], float]) -> None:
     files = Files()
-    capture = Capture(files.write, {}, models_of({}))
+    capture = Capture(files.write, {}, tuple)
     capture.offer("m", message(b"x" * MAX_EVENT_BYTES), Answer(b"x"), None)
     large = message(bytes(MAX_EVENT_BYTES), PNG)
     for _ in range(10):
@@ -180,9 +180,9 @@ def test_what_is_too_large_or_has_no_room_is_counted(dropped: Callable[[str], fl
 def test_a_store_that_takes_its_time_delays_neither_callers_nor_the_stop_and_what_it_lost_is_counted(
     dropped: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sm.router.capture.CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("trireme_extensions.observe.capture.CLOSE_TIMEOUT_S", 0.1)
     is_stored = threading.Event()
-    capture = Capture(lambda *_: is_stored.wait(60), {}, models_of({}))
+    capture = Capture(lambda *_: is_stored.wait(60), {}, tuple)
     capture.offer(*plain("m"))
     with ThreadPoolExecutor(2) as pool:
         flush = pool.submit(capture.flush)
@@ -209,5 +209,10 @@ def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_capture_is_off_by_default() -> None:
-    assert open_capture(Settings(), models_of({}), multi_model=False) is None
+def test_the_capture_is_off_by_default_and_in_the_control_plane(tmp_path: Path) -> None:
+    box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    for settings, clients in ((Settings(), tuple), (Settings(capture=str(tmp_path)), None)):
+        observer = CaptureObserver()
+        observer.open(ObservedProcess("1", settings, box, clients))
+        observer.close()
+        assert observer.hear is None

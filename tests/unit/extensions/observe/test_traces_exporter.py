@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, get_current_span
 
-from sm.tracing import exporter
-from sm.tracing.exporter import Tracer, WatchedExporter
 from tests.support.boxes import wait_until
+from trireme_extensions.observe.tracing import exporter
+from trireme_extensions.observe.tracing.exporter import Tracer, WatchedExporter
 
 PARENTS = [f"00-{'ab' * 16}-{'cd' * 8}-0{flag}" for flag in (1, 0)]
 RECORDED_PARENT = PARENTS[0]

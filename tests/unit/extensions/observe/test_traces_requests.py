@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from sm.invocation import Invocation, running, span
 from sm.metrics import stage
-from sm.tracing.requests import MAX_SPANS, RequestTrace
+from trireme_extensions.observe.tracing.requests import MAX_SPANS, RequestTrace
 
 
 def test_the_number_of_spans_of_a_request_is_bounded() -> None:

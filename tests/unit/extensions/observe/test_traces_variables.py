@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sm.tracing import variables
-from sm.tracing.variables import are_traces_on, describe, explain_off, traces_url
+from trireme_extensions.observe.tracing import variables
+from trireme_extensions.observe.tracing.variables import are_traces_on, describe, explain_off, traces_url
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
