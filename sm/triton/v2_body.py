@@ -6,8 +6,9 @@ It keeps the low bits of an integer, and makes infinity of a large number. See t
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ DATATYPES: Mapping[str, Datatype] = {
         for bits in (8, 16, 32, 64)
     },
 }
+
+#: What is in a request for classes, or could hide it: no writer of JSON escapes a letter.
+SIGNS_OF_CLASSES = (b"classification", b"\\u006", b"\\u007")
 
 
 def check_tensors(request: Any) -> None:
@@ -70,6 +74,37 @@ def check_outputs(request: Any, every: frozenset[str]) -> None:
     if asked and asked < every:
         names = ", ".join(sorted(every))
         raise BadInput(f"outputs: a cached answer has all: ask for {names}, or for none", field="outputs")
+
+
+def check_classes(text: bytes, other_outputs: Callable[[], Iterable[str]]) -> None:
+    """Refuse the classification extension for an output that has no numbers: Triton 2.51 relies on them.
+
+    Args:
+        text: The request. A key that is there twice may mean another value to Triton than to this parser.
+        other_outputs: Returns the model's outputs that are not numbers; called if classes are asked of any.
+
+    Raises:
+        BadInput: Classes of such an output are asked.
+    """
+    names = [*other_outputs()] if any(sign in text for sign in SIGNS_OF_CLASSES) else []
+    if not names:
+        return
+    try:
+        request = json.loads(text, object_pairs_hook=_each_key_once)
+    except RecursionError:
+        raise BadInput("a request for classes is nested too deeply") from None
+    outputs = request.get("outputs") if isinstance(request, dict) else None
+    for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
+        parameters = output.get("parameters") if isinstance(output, dict) else None
+        if isinstance(parameters, dict) and "classification" in parameters and output.get("name") in names:
+            field = f"outputs[{number}].parameters.classification"
+            raise BadInput(f"{field}: {output['name']} has no numbers, and so no classes", field=field)
+
+
+def _each_key_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(members)) < len(members):
+        raise BadInput("a key of the JSON is there twice")
+    return found
 
 
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:

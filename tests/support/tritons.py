@@ -205,6 +205,11 @@ MODELS: dict[str, Model] = {
         {"y": ("FP32", [1])},
     ),
     "raises": Model('raise ValueError("no such luck")', *NUMBERS),
+    "positive": Model(
+        'return {"y": tensor(request, "x") > 0, "x": tensor(request, "x")}',
+        {"x": ("FP32", [-1])},
+        {"y": ("BOOL", [-1]), "x": ("FP32", [-1])},
+    ),
     "identity": Model(
         'return {"y": np.array([request.request_id()], dtype=object)}',
         {"x": ("FP32", [1])},

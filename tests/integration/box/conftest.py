@@ -60,7 +60,7 @@ class Plain(TensorClient):
 def small_box(boxes: Boxes) -> RunningBox:
     """A box with small models, ``echo`` for requests that name none, sessions, and little room for pictures."""
     return boxes(
-        ("counts", "echo", "fixed", "raises", "words"),
+        ("counts", "echo", "fixed", "positive", "raises", "words"),
         ("platform", SOURCES),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",

@@ -99,6 +99,25 @@ def control() -> Iterator[Beyond]:
     yield Beyond(INFER, {"inputs": [ECHO], "outputs": [{"name": "y", "parameters": named}]}, (403,))
 
 
+def classes() -> Iterator[Beyond]:
+    """Classes of truth values, however the request is written."""
+    asked = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, -1]}]}
+    outputs = [{"name": "x"}, {"name": "y", "parameters": {"classification": 1}}]
+    text = json.dumps({**asked, "outputs": outputs})
+    for body in (
+        text,
+        text.replace("classification", "cl\\u0061ssification"),
+        text.replace(
+            '"outputs"', '"outputs": [{"name": "y", "parameters": {"classification": 1}}], "outputs"'
+        ),
+    ):
+        yield Beyond("/v2/models/positive/infer", body.encode(), (400,))
+        yield Beyond("/v2/models/positive/versions/1/infer", body.encode(), (400,))
+        yield Beyond("/invocations?modelname=positive", body.encode(), (400,))
+        size = {HEADER_SIZE: str(len(body))}
+        yield Beyond("/v2/models/positive/infer", body.encode(), (400,), size)
+
+
 @pytest.fixture
 def box(small_box: RunningBox) -> RunningBox:
     return small_box
@@ -114,7 +133,7 @@ def triton_goes_on(box: RunningBox) -> Iterator[None]:
     assert box.pid("tritonserver") == before
 
 
-@pytest.mark.parametrize("beyond", [shapes, sizes, levels, codings, names, control])
+@pytest.mark.parametrize("beyond", [shapes, sizes, levels, codings, names, control, classes])
 def test_what_is_beyond_a_bound_is_refused_and_learns_nothing(box: RunningBox, beyond: Requests) -> None:
     for path, body, statuses, headers, method in beyond():
         content = body if isinstance(body, bytes) else json.dumps(body)
@@ -127,6 +146,15 @@ def test_what_is_beyond_a_bound_is_refused_and_learns_nothing(box: RunningBox, b
         what = f"{method} {path} {headers} {content[:120]!r}: {response.status_code} {response.text[:300]}"
         assert response.status_code in statuses, what
         assert not any(name in response.text for name in REGION_NAMES), what
+
+
+def test_classes_are_numbers_and_the_box_says_so_before_triton_is_asked(box: RunningBox) -> None:
+    path, body, *_ = next(classes())
+    refused = requests.post(box.url + path, data=body, timeout=30)
+    assert (refused.status_code, refused.json()["field"]) == (400, "outputs[1].parameters.classification")
+    numbers = json.loads(body.replace(b'"name": "y"', b'"name": "x"').replace(b'{"name": "x"}, ', b""))
+    answer = requests.post(box.url + path, json=numbers, timeout=30)
+    assert answer.json()["outputs"][0]["data"] == ["1.000000:0"]
 
 
 def test_tritons_ports_are_on_loopback_and_its_sagemaker_server_is_off(box: RunningBox) -> None:

@@ -210,6 +210,37 @@ def test_the_json_before_tensors_is_checked_too() -> None:
     check_json(b"no JSON of a tensor", {}, 2**25)
 
 
+CLASSES = b'{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":1}}]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLASSES,
+        CLASSES.replace(b"classif", b"cl\\u0061ssif"),
+        CLASSES.replace(b'"outputs":', b'"outputs":[],"outputs":'),
+        CLASSES.replace(b'"outputs":', b'"outputs":[{"name":"x","name":"x"}],"\\u006futputs":'),
+        CLASSES.replace(b"1}", b'1},"a":' + b"[" * 990 + b"]" * 990),
+    ],
+)
+def test_classes_are_asked_of_outputs_with_numbers_only(text: bytes) -> None:
+    asked = functools.partial(check_json, text, {}, 2**20, True)
+    with pytest.raises(BadInput):
+        asked(other_outputs=lambda: ("y",))
+    asked(other_outputs=tuple)
+
+
+@pytest.mark.parametrize("other", [{"name": "x"}, {"name": ["y"]}, {"name": "y", "parameters": []}, 5])
+def test_an_output_without_numbers_may_stand_beside_one_with_classes(other: Any) -> None:
+    outputs = [other, {"name": "x", "parameters": {"classification": 1}}, {"name": "y"}]
+    body = json.dumps({"inputs": [], "outputs": outputs}).encode()
+    check_json(body, {}, 2**20, True, other_outputs=lambda: ("y",))
+
+
+def test_the_model_is_not_asked_for_its_outputs_without_need() -> None:
+    check_json(v2_body([1], data=[1]), {}, 2**20, True, other_outputs=lambda: pytest.fail("asked"))
+
+
 @pytest.mark.parametrize(("datatype", "value"), [("UINT8", "7"), ("FP32", "0.5"), ("BYTES", '""')])
 def test_2_mb_take_bounded_processor_time(datatype: str, value: str) -> None:
     count = 2 * 10**6 // (len(value) + 1)
