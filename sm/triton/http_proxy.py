@@ -13,7 +13,7 @@ import socket
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -165,16 +165,11 @@ class Upstream:
             is_call = request.method == "POST" and bool(model)
             types = self._calls.sequence_id_types(model) if is_call else frozenset()
             has_tensors = request.target.partition("?")[0].endswith("/infer")
-            other_outputs = partial(self._outputs_without_numbers, request, model, invocation)
-            check_json(
-                request.body,
-                request.headers,
-                self._max_body,
-                has_tensors,
-                types,
-                request.outputs,
-                other_outputs,
+            text = check_json(
+                request.body, request.headers, self._max_body, has_tensors, types, request.outputs
             )
+            if has_tensors:
+                check_classes(text, partial(self._other_outputs, request, model, invocation))
             send = partial(self._send, request, model, invocation)
             reply = self._calls.run(model, send, invocation) if is_call else send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
@@ -182,18 +177,15 @@ class Upstream:
                 call.fail(str(reply.status))
             return reply
 
-    def _outputs_without_numbers(
-        self, request: ProxyRequest, model: str, invocation: Invocation
-    ) -> Iterator[str]:
-        """Yield the outputs of the model that ``request`` infers which have texts or truth values."""
+    def _other_outputs(self, request: ProxyRequest, model: str, invocation: Invocation) -> list[str]:
+        """Return the outputs of the model that a request infers which have no numbers."""
         target = request.target.partition("?")[0].removesuffix("/infer")
         send = partial(self._send, ProxyRequest("GET", target), model, invocation)
         reply = self._calls.run(model, send, invocation)
+        assert isinstance(reply.body, bytes)
         # Of an unknown model Triton says so in its answer to the request.
         outputs = orjson.loads(reply.body)["outputs"] if reply.status == 200 else ()
-        for output in outputs:
-            if output["datatype"] in ("BYTES", "BOOL"):
-                yield output["name"]
+        return [output["name"] for output in outputs if output["datatype"] in ("BYTES", "BOOL")]
 
     def _send(self, request: ProxyRequest, model: str, invocation: Invocation, ticket: Ticket) -> ProxyReply:
         began = time.monotonic()
@@ -415,9 +407,8 @@ def check_json(
     has_tensors: bool = False,
     types: frozenset[str] = frozenset(),
     outputs: frozenset[str] = frozenset(),
-    other_outputs: Callable[[], Iterable[str]] = tuple,
-) -> None:
-    """Refuse a body that claims more than it has, or is nested too deeply, and values that Triton would cast.
+) -> bytes:
+    """Return a body's JSON. Refuse one that claims more than it has, is nested too deeply, or would be cast.
 
     Triton reports other errors. Triton 2.51 ends at some bodies that these bounds keep away.
 
@@ -428,7 +419,6 @@ def check_json(
         has_tensors: True for a v2 inference request.
         types: The datatypes in which its models take a sequence's id.
         outputs: See :class:`ProxyRequest`.
-        other_outputs: Returns the outputs that are not numbers.
 
     Raises:
         BadInput: The body is beyond a bound, or is not JSON, or its values do not fit their datatypes.
@@ -464,9 +454,9 @@ def check_json(
             if has_tensors:
                 check_tensors(request)
                 check_outputs(request, outputs)
-                check_classes(text, other_outputs)
             if types:
                 check_sequence_id(request, text, types)
+    return text
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:

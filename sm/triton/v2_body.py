@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -76,35 +76,30 @@ def check_outputs(request: Any, every: frozenset[str]) -> None:
         raise BadInput(f"outputs: a cached answer has all: ask for {names}, or for none", field="outputs")
 
 
-def check_classes(text: bytes, other_outputs: Callable[[], Iterable[str]]) -> None:
-    """Refuse the classification extension for an output that has no numbers: Triton 2.51 relies on them.
+def check_classes(text: bytes, other_outputs: Callable[[], Collection[str]]) -> None:
+    """Refuse the classes of an output that has no numbers: Triton 2.51 relies on them.
 
     Args:
         text: The request. A key that is there twice may mean another value to Triton than to this parser.
-        other_outputs: Returns the model's outputs that are not numbers; called if classes are asked of any.
-
-    Raises:
-        BadInput: Classes of such an output are asked.
+        other_outputs: Returns the model's outputs that have no numbers.
     """
-    names = [*other_outputs()] if any(sign in text for sign in SIGNS_OF_CLASSES) else []
-    if not names:
+    if not any(sign in text for sign in SIGNS_OF_CLASSES) or not (names := other_outputs()):
         return
+
+    def check(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(members)
+        if len(found) < len(members):
+            raise BadInput("a key of the JSON is there twice")
+        parameters = found.get("parameters")
+        asks = isinstance(parameters, dict) and "classification" in parameters
+        if asks and found.get("name") in names:
+            raise BadInput(f"outputs: {found['name']} has no numbers, and so no classes", field="outputs")
+        return found
+
     try:
-        request = json.loads(text, object_pairs_hook=_each_key_once)
+        json.loads(text, object_pairs_hook=check)
     except RecursionError:
         raise BadInput("a request for classes is nested too deeply") from None
-    outputs = request.get("outputs") if isinstance(request, dict) else None
-    for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
-        parameters = output.get("parameters") if isinstance(output, dict) else None
-        if isinstance(parameters, dict) and "classification" in parameters and output.get("name") in names:
-            field = f"outputs[{number}].parameters.classification"
-            raise BadInput(f"{field}: {output['name']} has no numbers, and so no classes", field=field)
-
-
-def _each_key_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(members)) < len(members):
-        raise BadInput("a key of the JSON is there twice")
-    return found
 
 
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:
