@@ -184,6 +184,9 @@ ON_DEMAND = "on-demand"
 #: Triton's option for its response cache.
 CACHE_OPTION = "--cache-config"
 ALL_WITH_HOLES = "all-with-known-holes"
+#: The usual ports of Triton's HTTP, gRPC and metrics, and the fields that set others.
+DEFAULT_HTTP, DEFAULT_GRPC, DEFAULT_METRICS = 8000, 8001, 8002
+PORT_SETTINGS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 #: How similar (0 to 1) an unknown name must be to a setting's to count as misspelled. Kubernetes sets names
 #: such as TRIREME_PORT for a service that is called trireme.
 MIN_SIMILARITY = 0.87
@@ -428,11 +431,11 @@ class Settings:
         """Check the rules that involve two settings. Raises :class:`StartError`."""
         if self.safe_ports:
             low, high = self.safe_ports
-            for name in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
-                value = getattr(self, name)
-                if value and not low <= value <= high:
+            for name, port in zip(PORT_SETTINGS, self.requested_ports, strict=True):
+                if port and not low <= port <= high:
                     raise StartError(
-                        f"{names_of(name)[0]}={value} is outside SAGEMAKER_SAFE_PORT_RANGE={low}-{high}."
+                        f"{names_of(name)[0]}={port} is outside SAGEMAKER_SAFE_PORT_RANGE={low}-{high}: set "
+                        "it to a port of the range."
                     )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise StartError("TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY belong together: set both or none.")
@@ -487,6 +490,20 @@ class Settings:
     def grpc_is_open(self) -> bool:
         """True if others than the box may call Triton's gRPC."""
         return self.allow_grpc or self.triton_ports != "off"
+
+    @property
+    def requested_ports(self) -> tuple[int, int, int]:
+        """The ports of Triton's HTTP, gRPC and metrics that are asked for; 0 for any.
+
+        A port that is open to callers has Triton's usual number, unless there is a safe range.
+        """
+        any_port, are_open = self.safe_ports is None, self.triton_ports != "off"
+        return (
+            self.triton_http_port or (DEFAULT_HTTP if are_open else 0),
+            self.triton_grpc_port or (DEFAULT_GRPC if are_open or (self.allow_grpc and any_port) else 0),
+            self.triton_metrics_port
+            or (DEFAULT_METRICS if are_open or (self.allow_metrics and any_port) else 0),
+        )
 
     @property
     def ping(self) -> str:

@@ -54,10 +54,15 @@ def test_the_more_specific_name_wins() -> None:
         assert Settings.read(environment).timeout == seconds
 
 
-def test_the_error_for_a_port_outside_the_safe_range_names_both_variables() -> None:
+@pytest.mark.parametrize(
+    "opened", [{}, {"TRIREME_TRITON_PORTS": "all", "SAGEMAKER_TRITON_HTTP_PORT": "9001"}]
+)
+def test_the_error_for_a_port_outside_the_safe_range_names_both_variables(opened: dict[str, str]) -> None:
     environment = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9100", "SAGEMAKER_TRITON_GRPC_PORT": "8001"}
+    # 8001 is the default of a port that is opened.
+    given = environment if not opened else {**opened, "SAGEMAKER_SAFE_PORT_RANGE": "9000-9100"}
     with pytest.raises(StartError) as caught:
-        Settings.read(environment)
+        Settings.read(given)
     assert all(f"{name}={value}" in str(caught.value) for name, value in environment.items())
 
 

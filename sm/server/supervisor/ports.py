@@ -17,15 +17,12 @@ from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 
 from sm.errors import NotReady, StartError, error_body
-from sm.settings import Settings, names_of
+from sm.settings import PORT_SETTINGS, Settings, names_of
 
 #: Connections that the kernel queues for the next accept (it caps this at net.core.somaxconn).
 BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
 EVERYWHERE, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104
-#: The usual ports of Triton's HTTP, gRPC and metrics.
-DEFAULT_HTTP, DEFAULT_GRPC, DEFAULT_METRICS = 8000, 8001, 8002
-PORT_SETTINGS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
 def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket:
@@ -71,7 +68,7 @@ def bind_workers(path: Path) -> socket.socket:
 
 def choose_ports(settings: Settings) -> tuple[int, int, int]:
     """Choose Triton's HTTP, gRPC and metrics ports: those that are set, else free ones."""
-    requested = requested_ports(settings)
+    requested = settings.requested_ports
     used = {settings.port, *filter(None, (settings.tls and settings.tls_port, *requested))}
     for field, port in zip(PORT_SETTINGS, requested, strict=True):
         if port:
@@ -93,28 +90,8 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
     return http, grpc, metrics
 
 
-def requested_ports(settings: Settings) -> tuple[int, int, int]:
-    """Return the three ports that the settings ask for; 0 for any.
-
-    A port that is open to callers has Triton's usual number, unless there is a safe range.
-    """
-    any_port, are_open = settings.safe_ports is None, settings.triton_ports != "off"
-    return (
-        settings.triton_http_port or (DEFAULT_HTTP if are_open else 0),
-        settings.triton_grpc_port or (DEFAULT_GRPC if are_open or (settings.allow_grpc and any_port) else 0),
-        settings.triton_metrics_port
-        or (DEFAULT_METRICS if are_open or (settings.allow_metrics and any_port) else 0),
-    )
-
-
 def _check_free(settings: Settings, variable: str, port: int) -> None:
-    """Raise :class:`StartError` if the port that a setting names is not in the safe range, or not free."""
-    low, high = settings.safe_ports or (0, 65535)
-    if not low <= port <= high:
-        raise StartError(
-            f"TRIREME_TRITON_PORTS={settings.triton_ports} opens {port}, which is outside "
-            f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high}: set {variable} to a port of the range."
-        )
+    """Raise :class:`StartError` if the port that a setting names is not free."""
     sock = _bind(port, EVERYWHERE if settings.triton_is_open else LOOPBACK)
     if sock is None:
         raise StartError(

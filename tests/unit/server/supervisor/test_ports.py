@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sm.server.supervisor.ports import requested_ports
 from sm.settings import Settings
 
 
@@ -22,4 +21,4 @@ from sm.settings import Settings
 def test_ports_that_callers_may_use_have_tritons_usual_numbers(
     variables: dict[str, str], numbers: tuple[int, int, int]
 ) -> None:
-    assert requested_ports(Settings.read(variables)) == numbers
+    assert Settings.read(variables).requested_ports == numbers
