@@ -51,7 +51,7 @@ GROUPS = {
         "settings": Command(
             "Show every setting, its value and the source of the value.",
             "sm.commands.show_settings",
-            ("settings", "settings --markdown"),
+            ("settings",),
         ),
         "new-key": Command(
             "Create an API key for callers of the box. The key is shown once; the box keeps a hash.",
@@ -147,7 +147,7 @@ def overview() -> Iterator[str]:
             yield from (f"  {'':<{NAME_WIDTH}}{line}" for line in lines[1:])
         if group:
             yield ""
-    yield "'sm COMMAND --help' has the options and two examples."
+    yield "'sm COMMAND --help' has the options and examples."
     for names, remedy in ELSEWHERE:
         absent = [name for name in names if name not in known]
         if absent:

@@ -22,8 +22,8 @@ class Command(NamedTuple):
     help: str
     #: The module with the functions ``add_arguments`` and ``run``, or both functions as ``module:function``.
     functions: str
-    #: The words after ``sm`` in two typical calls.
-    examples: tuple[str, str]
+    #: The words after ``sm`` in typical calls.
+    examples: tuple[str, ...]
 
     @property
     def arguments(self) -> str:

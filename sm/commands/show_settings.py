@@ -8,19 +8,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 
-from sm.settings import HERE, Settings, find_misspelled, format_value, help_texts, source, user_cache
+from sm.settings import Settings, find_misspelled, format_value, help_texts, source
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="print the rows of docs/run/settings.md")
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    """Add nothing: the environment has the settings."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(_: argparse.Namespace) -> int:
     """Print the table."""
-    rows = table({} if options.markdown else os.environ)
-    if options.markdown:
-        sys.stdout.writelines(f"{line}\n" for line in markdown(rows))
-        return 0
+    rows = table(os.environ)
     for sentence in find_misspelled(os.environ):
         sys.stderr.write(f"warning: {sentence}\n")
     width = max(len(row["name"].split()[0]) for row in rows)
@@ -48,18 +45,3 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
             }
         )
     return rows
-
-
-def markdown(rows: list[dict[str, str]]) -> list[str]:
-    """Return the rows as the lines of a Markdown table; paths of this machine are shortened."""
-    caches = user_cache()
-    short = {f"{HERE}/": "", str(caches): "~/.cache", str(caches.parent): "~"}
-    lines = ["| variable | default | effect |", "|---|---|---|"]
-    for row in rows:
-        first, *others = row["name"].split()
-        value = row["value"]
-        for path, shorter in short.items():
-            value = value.replace(path, shorter)
-        also = f" Also read from {', '.join(f'`{name}`' for name in others)}." if others else ""
-        lines.append(f"| `{first}` | {f'`{value}`' if value else ''} | {row['help']}{also} |")
-    return lines

@@ -12,12 +12,12 @@ import pytest
 from flask import Flask
 
 from sm.client import base, payloads, results
-from sm.commands.show_settings import markdown, table
 from sm.control import model_routes, pages, routes
 from sm.plugins.sources import discover
 from sm.router import form_routes, invocation_routes, websocket
 from sm.router.forms.table import Forms
 from sm.settings import HERE
+from tests.support.settings_page import markdown
 
 pytestmark = pytest.mark.core
 
@@ -38,8 +38,8 @@ CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 def test_every_setting_is_documented_with_its_default() -> None:
     page = (DOCS / "run/settings.md").read_text()
-    for row in markdown(table({})):
-        assert row in page, "sm settings --markdown prints this row"
+    for row in markdown():
+        assert row in page, "python -m tests.support.settings_page prints this row"
 
 
 def test_every_route_is_documented() -> None:
