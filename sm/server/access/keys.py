@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import logging
 import math
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -185,27 +184,18 @@ def _number(text: str | None, lowest: float) -> float | None:
     return value
 
 
-class KeyRing:
-    """Finds keys by what callers present.
+def by_hash(keys: Iterable[ApiKey]) -> dict[bytes, ApiKey]:
+    """Return keys by their hash."""
+    return {key.sha256: key for key in keys}
 
-    The index is keyed with a secret of this process. So the time of a look-up reveals nothing of the stored
-    hashes, and does not grow with their number.
+
+def find(keys: Mapping[bytes, ApiKey], presented: bytes) -> ApiKey | None:
+    """Return the key that a caller presents; None if it is unknown.
+
+    The time of a look-up could tell of stored hashes at most. Nobody finds a key by its hash: the file itself
+    may be read.
     """
-
-    def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._secret = secrets.token_bytes(32)
-        self._keys = {self._index(key.sha256): key for key in keys}
-
-    def find(self, presented: bytes) -> ApiKey | None:
-        """Return the key that a caller presents; None if it is unknown."""
-        if len(presented) > MAX_KEY_BYTES:
-            return None
-        digest = hashlib.sha256(presented).digest()
-        key = self._keys.get(self._index(digest))
-        return key if key is not None and hmac.compare_digest(key.sha256, digest) else None
-
-    def _index(self, digest: bytes) -> bytes:
-        return hashlib.blake2b(digest, key=self._secret, digest_size=16).digest()
+    return None if len(presented) > MAX_KEY_BYTES else keys.get(hashlib.sha256(presented).digest())
 
 
 def generate() -> str:
@@ -300,7 +290,7 @@ class KeyStore:
 
     def _use(self, content: bytes) -> int:
         keys = parse(content, self._file)
-        self.ring = KeyRing(keys)
+        self.by_hash = by_hash(keys)
         self._limits.replace_keys(keys)
         return len(keys)
 
@@ -321,7 +311,7 @@ def answer(store: KeyStore, limits: RateLimits, head: bytes) -> bytes:
         return REPEATED_KEY
     if presented is None:
         return NO_KEY
-    key = store.ring.find(presented)
+    key = find(store.by_hash, presented)
     if key is None:
         return UNKNOWN_KEY
     name = key.name.encode()

@@ -15,7 +15,6 @@ from sm.server.access import keys
 from sm.server.access.keys import (
     ApiKey,
     KeyFileError,
-    KeyRing,
     NginxConnection,
     RateLimits,
     RepeatedKeyError,
@@ -78,12 +77,12 @@ def test_a_path_that_is_missing_too_large_or_not_a_file_is_refused(tmp_path: Pat
 def test_only_the_whole_key_is_accepted() -> None:
     generated = {f"n{number}": keys.generate() for number in range(50)}
     lines = "\n".join(keys.format_line(name, key) for name, key in generated.items())
-    ring = KeyRing(keys.parse(lines.encode(), FILE))
+    ring = keys.by_hash(keys.parse(lines.encode(), FILE))
     for name, key in generated.items():
-        api_key = ring.find(key.encode())
+        api_key = keys.find(ring, key.encode())
         assert (api_key and api_key.name, len(key)) == (name, len(keys.KEY_PREFIX) + 43)
-        assert ring.find(key[:-1].encode()) is None
-    assert ring.find(b"") is ring.find(b"x" * 100_000) is None
+        assert keys.find(ring, key[:-1].encode()) is None
+    assert keys.find(ring, b"") is keys.find(ring, b"x" * 100_000) is None
     assert len(set(generated.values())) == 50
 
 
@@ -169,8 +168,8 @@ def test_new_key_prints_the_key_once_and_writes_its_hash_to_the_file(tmp_path: P
     first = run_sm_here(*command, "alice", cwd=tmp_path)
     second = run_sm_here(*command, "bob", "--rate", "2", "--burst", "5", cwd=tmp_path)
     assert keys_file.stat().st_mode & 0o777 == 0o600
-    ring = KeyRing(keys.parse(keys_file.read_bytes(), keys_file))
-    found = [ring.find(completed.stdout.strip().encode()) for completed in (first, second)]
+    ring = keys.by_hash(keys.parse(keys_file.read_bytes(), keys_file))
+    found = [keys.find(ring, completed.stdout.strip().encode()) for completed in (first, second)]
     assert [key and (key.name, key.rate, key.burst) for key in found] == [
         ("alice", None, None),
         ("bob", 2, 5),
@@ -185,4 +184,4 @@ def test_new_key_prints_the_key_once_and_writes_its_hash_to_the_file(tmp_path: P
 def test_new_key_without_a_file_prints_the_key_and_its_line() -> None:
     _, key, _, *line = run_sm_here("new-key", "alice", cwd=Path()).stdout.split()
     (api_key,) = keys.parse(" ".join(line).encode(), FILE)
-    assert KeyRing([api_key]).find(key.encode()) == api_key
+    assert keys.find(keys.by_hash([api_key]), key.encode()) == api_key
