@@ -289,39 +289,22 @@ GPU_MESSAGE = re.compile(
     r"|(unable to create stream for .*: )?CUDA driver version is insufficient"
 )
 SENTENCE = "there is no NVIDIA GPU here: Triton runs on the CPU"
-
-
-class GpuLines:
-    """Passes Triton's lines on. Without a GPU, its messages about that become debug lines."""
-
-    def __init__(self, emit: Callable[[Members], None], has_gpu: bool) -> None:
-        self._emit, self._has_gpu = emit, has_gpu
-        self._explained = False
-
-    def __call__(self, members: Members) -> None:
-        if self._has_gpu or not GPU_MESSAGE.match(str(members["message"])):
-            self._emit(members)
-            return
-        if not self._explained:
-            self._explained = True
-            self._emit({"level": "info", "message": SENTENCE})
-        self._emit({**members, "level": "debug"})
-
-
 #: How Triton reports that the load of a model begins and ends. 2.51 and 2.71 have the same words.
 LOAD_BEGINS = re.compile(r"loading: (?P<model>.+):\d+")
 LOAD_ENDS = re.compile(r"(?:successfully loaded|failed to load) '(?P<model>[^']+)'")
 
 
-class LoadLines:
+class TritonLines:
     """Passes Triton's lines on, and keeps which models they leave loading.
 
     Triton's ports are closed while it loads its first models, so only its log tells. A model can print such
-    lines too: they choose the words of an error, and nothing else.
+    lines too: they choose the words of an error, and nothing else. Without a GPU, messages about that become
+    debug lines, after one that says so.
     """
 
-    def __init__(self, emit: Callable[[Members], None]) -> None:
-        self._emit = emit
+    def __init__(self, emit: Callable[[Members], None], has_gpu: bool = True) -> None:
+        self._emit, self._has_gpu = emit, has_gpu
+        self._has_explained = False
         self._loads: dict[str, bool] = {}
 
     @property
@@ -337,6 +320,11 @@ class LoadLines:
             for pattern in (LOAD_BEGINS, LOAD_ENDS):
                 if match := pattern.match(members["message"]):
                     self._loads[match["model"]] = pattern is LOAD_BEGINS
+        if not self._has_gpu and GPU_MESSAGE.match(members["message"]):
+            if not self._has_explained:
+                self._has_explained = True
+                self._emit({"level": "info", "message": SENTENCE})
+            members = {**members, "level": "debug"}
         self._emit(members)
 
 

@@ -23,7 +23,7 @@ from sm.model_processes.search import ImportWatch, ModelProcess, ModelProcesses
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
-from sm.server.logs import GpuLines, LineSplitter, LoadLines, Log, Members
+from sm.server.logs import LineSplitter, Log, Members, TritonLines
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
@@ -90,7 +90,7 @@ class Loop:
         self._loads: list[Load] = []
         self._next_search, self._published_processes = 0.0, ""
         self._dead_imports: tuple[ModelProcess, ...] = ()
-        self._load_lines: LoadLines | None = None
+        self._triton_lines: TritonLines | None = None
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
         self._has_more_output = False
@@ -212,7 +212,7 @@ class Loop:
             raise StartError(f"{name} cannot be started: {error}.") from error
         emit: Callable[[Members], None] = partial(self._log.write, name)
         if name == TRITON:
-            emit = self._load_lines = LoadLines(GpuLines(emit, self._has_gpu))
+            emit = self._triton_lines = TritonLines(emit, self._has_gpu)
         splitter = LineSplitter(emit)
         self._outputs[pid] = (output, splitter)
         self._selector.register(output, EVENT_READ, partial(self._read, pid))
@@ -232,9 +232,9 @@ class Loop:
 
     def unready_models(self) -> str:
         reasons = self._probes.unready_models()
-        if reasons is None and self._load_lines:
+        if reasons is None and self._triton_lines:
             # Triton answers nobody until its first models are loaded.
-            models = self._load_lines.loading or self._load_lines.without_ended(self._box.served_names())
+            models = self._triton_lines.loading or self._triton_lines.without_ended(self._box.served_names())
             reasons = dict.fromkeys(models, server.LOADING)
         named = [
             f"the model {model!r} is not ready: {reason.rstrip('.')}"

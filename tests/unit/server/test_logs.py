@@ -18,11 +18,10 @@ from sm.server.logs import (
     MAX_BUFFERED_BYTES,
     MAX_LINE_BYTES,
     PIPE_BUF_BYTES,
-    GpuLines,
     LineSplitter,
-    LoadLines,
     Members,
     NonBlockingWriter,
+    TritonLines,
     parse,
 )
 
@@ -209,7 +208,7 @@ GPU_LEVELS = ["warning", "info", "error", "warning", "info", "error", "warning",
 )
 def test_lines_about_a_missing_gpu_are_errors_only_with_one(has_gpu: bool, levels: list[str]) -> None:
     written: list[Members] = []
-    lines = GpuLines(written.append, has_gpu)
+    lines = TritonLines(written.append, has_gpu)
     for line in (*NO_GPU_LINES, MODEL_ERROR):
         lines(parse(line))
     assert [members["level"] for members in written] == levels
@@ -218,7 +217,7 @@ def test_lines_about_a_missing_gpu_are_errors_only_with_one(has_gpu: bool, level
 @pytest.mark.parametrize("form", ["{}", '"{}"'], ids=["Triton 2.51", "Triton 2.71"])
 def test_a_model_loads_until_triton_says_how_it_ended(form: str) -> None:
     written: list[Members] = []
-    lines = LoadLines(written.append)
+    lines = TritonLines(written.append)
     ended = ("successfully loaded 'good'", "failed to load 'bad' version 2: Internal: no")
     for text in ("loading: a:b:1", "loading: good:1", "loading: bad:2", *ended):
         lines(parse(f"I1127 02:34:42.163460 7 model_lifecycle.cc:473] {form.format(text)}"))
