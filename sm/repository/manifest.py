@@ -160,10 +160,9 @@ class Manifest(Part):
         version = hardware.tensorrt
         if self._runs_on_one_of(hardware.capabilities) and (version is None or self._runs_with(version)):
             return None
-        built, available = _shorten_versions(self.tool.version, version)
         return (
             f"{self.model}'s plan was built for compute capability {self.gpu.compute_capability} with "
-            f"TensorRT {built}; this box has {_describe_hardware(hardware, available)}. "
+            f"TensorRT {self.tool.version}; this box has {_describe_hardware(hardware, version)}. "
             f"Rebuild: sm build-model {self.model} --target tensorrt, "
             "or start with TRIREME_BUILD_ENGINES=missing."
         )
@@ -201,7 +200,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
-def _describe_hardware(hardware: Hardware, version: str) -> str:
+def _describe_hardware(hardware: Hardware, version: str | None) -> str:
     if not hardware.gpus:
         return "no GPU"
     return " and ".join([*hardware.capabilities, version] if version else hardware.capabilities)
@@ -214,10 +213,3 @@ def _numbers(version: str) -> list[str]:
 def _same_version(built: str, available: str) -> bool:
     """True if the known parts of both versions agree: a plan runs only with the version that built it."""
     return all(a == b for a, b in zip(_numbers(built), _numbers(available), strict=False))
-
-
-def _shorten_versions(built: str, available: str | None) -> tuple[str, str]:
-    """Return both versions as short as they still differ: two numbers, or else all."""
-    if available is None or _numbers(built)[:2] != _numbers(available)[:2]:
-        return tuple(".".join(_numbers(text or "")[:2]) for text in (built, available))  # type: ignore[return-value]
-    return built, available

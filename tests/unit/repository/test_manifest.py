@@ -40,12 +40,12 @@ def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("built", "hardware", "difference"),
     [
-        ("10.1.0", Hardware((A10G,), "11.0.0"), ("7.5", "10.1", "8.6", "11.0")),
-        ("10.1.0", Hardware((T4,), "10.3.0"), ("7.5", "10.1", "7.5", "10.3")),
+        ("10.1.0", Hardware((A10G,), "11.0.0"), ("7.5", "10.1.0", "8.6", "11.0.0")),
+        ("10.1.0", Hardware((T4,), "10.3.0"), ("7.5", "10.1.0", "7.5", "10.3.0")),
         ("10.1.0", Hardware((T4,), "10.1.2"), ("7.5", "10.1.0", "7.5", "10.1.2")),
         ("8.6.1.2", Hardware((T4,), "8.6.1.6"), ("7.5", "8.6.1.2", "7.5", "8.6.1.6")),
-        ("10.1.0", Hardware((), None), ("7.5", "10.1")),
-        ("10.1.0", Hardware((A10G,), None), ("7.5", "10.1", "8.6")),
+        ("10.1.0", Hardware((), None), ("7.5", "10.1.0")),
+        ("10.1.0", Hardware((A10G,), None), ("7.5", "10.1.0", "8.6")),
     ],
     ids=["another GPU", "other minor version", "other patch version", "other build", "no GPU", "no TensorRT"],
 )
