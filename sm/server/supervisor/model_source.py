@@ -19,12 +19,10 @@ from sm.repository.machine import Machine
 from sm.run_state import Box
 from sm.server.logs import Log
 from sm.server.startup import check_readable, choose_repository, find_repository
-from sm.server.supervisor.preparation import PlanBuilder, Preparation
+from sm.server.supervisor.preparation import Preparation, build_plans
 from sm.settings import ON_DEMAND, Settings
 from sm.triton import server
 
-#: Seconds between two lines of the log while models are fetched.
-FETCH_LOG_INTERVAL_S = 10.0
 REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 
 
@@ -60,7 +58,7 @@ class FoundModels:
             return None
         repository = find_repository(settings)
         if settings.build_engines == "missing":
-            repository = PlanBuilder(settings, preparation, log).run(repository)
+            repository = build_plans(repository, settings, preparation, log)
         check_models(repository, machine, settings, log)
         return repository
 
@@ -109,10 +107,9 @@ def find_models(
         settings = replace(settings, repository=fetch.repository)
     checkpoint = find_checkpoint(settings, source)
     if checkpoint:
-        preparation.reason = f"building {checkpoint[1]} for this machine"
-        log.log("info", preparation.reason)
+        preparation.begin(f"building {checkpoint[1]} for this machine")
         module = ("sm.repository.model_makers", "make", *checkpoint)
-        built, said = json.loads(preparation.run(module, lambda _: None))
+        built, said = json.loads(preparation.run(module))
         if said:
             log.log("info", said)
         settings = replace(settings, repository=Path(built))
@@ -122,22 +119,16 @@ def find_models(
 
 def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -> Fetch:
     """Fetch a repository, and say in the log and in ``/ping`` how far it is."""
-    started = logged_at = time.monotonic()
-    preparation.reason = f"fetching {shown(source)}"
-    log.log("info", preparation.reason)
+    started = time.monotonic()
+    preparation.begin(f"fetching {shown(source)}")
 
-    def report(line: str) -> None:
-        nonlocal logged_at
-        if line and not line.startswith("{"):
-            preparation.reason = f"fetching {shown(source)}: {line}"
-            if time.monotonic() - logged_at >= FETCH_LOG_INTERVAL_S:
-                logged_at = time.monotonic()
-                log.log("info", preparation.reason)
+    def so_far(line: str) -> str:
+        return f"fetching {shown(source)}: {line}" if line and not line.startswith("{") else ""
 
     try:
-        result = json.loads(preparation.run(("sm.models.fetch.model_cache", source, str(cache)), report))
+        result = json.loads(preparation.run(("sm.models.fetch.model_cache", source, str(cache)), so_far))
     finally:
-        ModelCache(cache, report).remove_leftovers()
+        ModelCache(cache, lambda _: None).remove_leftovers()
     fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
     if removed := result["removed_bytes"]:
         log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")

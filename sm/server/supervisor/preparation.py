@@ -22,6 +22,8 @@ from sm.settings import PACKAGE, Settings
 
 #: Seconds for the last callers to read their answer.
 CLOSE_GRACE_S = 0.5
+#: Seconds between two lines of the log about one process.
+LOG_INTERVAL_S = 10.0
 
 
 class StopRequested(Exception):
@@ -37,18 +39,32 @@ class Preparation:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
+        log: Log,
     ) -> None:
-        self._selector, self._signals, self._processes = selector, signals, processes
+        self._selector, self._signals, self._processes, self._log = selector, signals, processes, log
         #: The reason that ``/ping`` gives.
-        self.reason = "the box is starting"
-        self._responder = UnavailableResponder(listener, selector, lambda: self.reason)
+        self._reason = "the box is starting"
+        self._logged_at = 0.0
+        self._responder = UnavailableResponder(listener, selector, lambda: self._reason)
 
-    def run(self, arguments: tuple[str, ...], report: Callable[[str], None]) -> str:
+    def begin(self, reason: str) -> None:
+        """Say in the log and in ``/ping`` what is done now."""
+        self._reason, self._logged_at = reason, time.monotonic()
+        self._log.log("info", reason)
+
+    def _go_on(self, reason: str) -> None:
+        """Say how far it is: in ``/ping`` at once, in the log now and then."""
+        if reason and reason != self._reason:
+            if time.monotonic() >= self._logged_at + LOG_INTERVAL_S:
+                self.begin(reason)
+            self._reason = reason
+
+    def run(self, arguments: tuple[str, ...], progress: Callable[[str], str] = lambda _: "") -> str:
         """Run a Python module, and return the last line of its output.
 
         Args:
             arguments: The module and its arguments.
-            report: Called very often with that line so far.
+            progress: Called very often with that line so far. Returns how far it is; empty for no news.
 
         Raises:
             StartError: The process failed; the sentence is that line.
@@ -60,7 +76,7 @@ class Preparation:
         try:
             while (status := self._status(pid)) is None:
                 text = _read(output, text)
-                report(_last_line(text))
+                self._go_on(progress(_last_line(text)))
                 self._answer_callers()
             line = _last_line(_read(output, text))
         except StopRequested:
@@ -105,57 +121,42 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-#: Seconds between two lines of the log.
-PROGRESS_INTERVAL_S = 30.0
+def build_plans(repository: Path, settings: Settings, preparation: Preparation, log: Log) -> Path:
+    """Build the plans that are missing, each in a process of its own. Returns the repository to serve.
+
+    Raises:
+        StartError: A plan could not be built, or the cache cannot be written.
+    """
+    missing, root = find_missing_plans(repository), settings.cache / "engines"
+    if not missing:
+        return repository
+    try:
+        overlay = root / hashlib.sha256(str(repository).encode()).hexdigest()[:16]
+        merge(repository, overlay, missing)
+        for number, version in enumerate(missing, 1):
+            built = overlay / version.relative_to(repository)
+            if fits(built) and same_source(version, built):
+                log.log("info", f"{version.parent.name}: its plan in {built} is for this GPU")
+            else:
+                position = f"plan {number} of {len(missing)}, log: {built / LOG}"
+                _build_plan(version, built, root / "times", position, preparation)
+    except OSError as error:
+        raise StartError(
+            f"plans cannot be built into {root} ({error.strerror}): set TRIREME_CACHE to a folder "
+            "that can be written."
+        ) from error
+    return overlay
 
 
-class PlanBuilder:
-    """Builds one plan after the other, each in a process of its own."""
+def _build_plan(version: Path, built: Path, times: Path, position: str, preparation: Preparation) -> None:
+    name, started, last_seconds = version.parent.name, time.monotonic(), _last_build_seconds(version)
 
-    def __init__(self, settings: Settings, preparation: Preparation, log: Log) -> None:
-        self._root = settings.cache / "engines"
-        self._preparation, self._log = preparation, log
+    def so_far(_: str = "") -> str:
+        return progress(name, time.monotonic() - started, last_seconds)
 
-    def run(self, repository: Path) -> Path:
-        """Build the plans. Returns the repository to serve.
-
-        Raises:
-            StartError: A plan could not be built, or the cache cannot be written.
-        """
-        missing = find_missing_plans(repository)
-        if not missing:
-            return repository
-        try:
-            overlay = self._root / hashlib.sha256(str(repository).encode()).hexdigest()[:16]
-            merge(repository, overlay, missing)
-            for number, version in enumerate(missing, 1):
-                built = overlay / version.relative_to(repository)
-                if fits(built) and same_source(version, built):
-                    self._log.log("info", f"{version.parent.name}: its plan in {built} is for this GPU")
-                else:
-                    self._build(version, built, f"{number} of {len(missing)}")
-        except OSError as error:
-            raise StartError(
-                f"plans cannot be built into {self._root} ({error.strerror}): set TRIREME_CACHE to a folder "
-                "that can be written."
-            ) from error
-        return overlay
-
-    def _build(self, version: Path, built: Path, position: str) -> None:
-        name, started, reported_at = version.parent.name, time.monotonic(), -PROGRESS_INTERVAL_S
-        last_seconds = _last_build_seconds(version)
-
-        def report(_: str) -> None:
-            nonlocal reported_at
-            elapsed = time.monotonic() - started
-            self._preparation.reason = progress(name, elapsed, last_seconds)
-            if elapsed - reported_at >= PROGRESS_INTERVAL_S:
-                reported_at = elapsed
-                self._log.log("info", f"{self._preparation.reason} (plan {position}, log: {built / LOG})")
-
-        paths = map(str, (version, built, self._root / "times"))
-        self._preparation.run(("sm.repository.model_makers", "rebuild", *paths), report)
-        self._log.log("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
+    preparation.begin(f"{so_far()} ({position})")
+    preparation.run(("sm.repository.model_makers", "rebuild", *map(str, (version, built, times))), so_far)
+    preparation.begin(f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
 
 
 def progress(model: str, elapsed: float, last_seconds: float | None) -> str:

@@ -148,7 +148,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[De
         listener, tls_listener = stack.enter_context(ports.listen(settings.port)), None
         if settings.tls:
             tls_listener = stack.enter_context(ports.listen(settings.tls_port, "TRIREME_TLS_PORT"))
-        preparation = Preparation(listener, selector, signals, processes)
+        preparation = Preparation(listener, selector, signals, processes, log)
         found = find_models(settings, preparation, log, stack)
         settings, machine = found.settings, Machine.find(settings)
         nginx = find_nginx(settings)
