@@ -44,7 +44,7 @@ class Observer:
     #: Those of :data:`ASKING` that it serves.
     variables: Collection[str] = ()
     #: Called in a worker with each answered invocation: the model's name, the message, the answer, and the
-    #: client, which is None if the request is not for one. It waits for nothing. None if it hears none.
+    #: client, which is None if the request is not for one. It neither waits nor raises. None: it hears none.
     hear: Callable[..., object] | None = None
 
     def describe(self) -> tuple[str, str] | None:

@@ -143,6 +143,20 @@ def test_a_request_is_answered_and_counted_by_its_form(
     assert steps.invocation.bytes_in == len(body)
 
 
+def test_all_who_hear_get_each_answered_request_with_its_client_and_no_failed_one(steps: Steps) -> None:
+    heard: list[Any] = []
+    steps.flow = replace(
+        steps.flow, hearing=(lambda *told: heard.append(told), lambda *_: heard.append("too"))
+    )
+    steps.answer(request_of("upper"))
+    steps.answer(LINES, {"content-type": JSON_LINES})
+    with suppress(UnknownModel):
+        steps.answer(request_of("nobody"))
+    (model, message, answer, client), one, (*_, no_client), two = heard
+    assert (model, message.body, answer.status) == ("upper", request_of("upper"), 200)
+    assert (client, no_client, one, two) == (steps.clients["upper"], None, "too", "too")
+
+
 def test_only_a_streamed_request_has_more_time(steps: Steps) -> None:
     steps.answer(request_of("inparts"))
     assert steps.invocation.remaining() < 100

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points as installed
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sm.errors import StartError
+from sm.run_state import Box
 from sm.server import observers
-from sm.server.observers import ASKING, Observer
+from sm.server.control_plane import ControlPlane
+from sm.server.observers import ASKING, ObservedProcess, Observer
+from sm.settings import Settings
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -20,6 +26,35 @@ class Quiet(Observer):
 class Loud(Observer):
     def describe(self) -> tuple[str, str]:
         return "info", "somebody watches"
+
+
+class Noting(Observer):
+    """Notes what it is told; it hears of requests with the header ``x``."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def open(self, process: ObservedProcess) -> None:
+        self.told.append((process.name, process.box.id, process.clients))
+
+    def listen(self, headers: Mapping[str, str]) -> Any:
+        return self if "x" in headers else None
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+def test_a_process_opens_and_closes_its_observers_and_asks_each_whether_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting, box = Noting(), Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    monkeypatch.setattr(observers, "load", lambda: (Quiet(), noting))
+    plane = ControlPlane(Settings(), box)
+    plane.observe("control")
+    listening: list[object] = [plane.listen({"x": "1"}), plane.listen({})]
+    assert listening == [noting, None]
+    plane.on_worker_exit(None, None)
+    assert noting.told == [("control", "id", None), "closed"]
 
 
 def test_every_variable_that_asks_for_an_observer_has_one_among_the_extensions() -> None:
