@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 #: The command that installs the extensions of this repository where the core is alone.
 INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
+#: The door of what watches a box, whose rows several layers ask: see :class:`sm.server.observers.Observer`.
+OBSERVERS = "sm.observers"
 #: The paths that they serve.
 PATHS = frozenset(
     {"/v1/embeddings", "/v1/rerank", "/v1/models", "/v2/rerank", "/rerank", "/infinity/rerank", "/embed"}
+    | {"/dashboard", "/dashboard/data"}
 )
 
 

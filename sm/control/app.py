@@ -10,11 +10,11 @@ from pathlib import Path
 
 from flask import Flask, g, request
 
+from sm import entry_points
 from sm.control import canary, model_routes, pages, routes
-from sm.control.history import HistoryRecorder
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
-from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
+from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, all_paths
 from sm.http.responses import handle_errors
 from sm.model_processes.generations import SharedGeneration
 from sm.model_processes.reloads import NeedsNewTriton, PublishedProcesses, Reloads
@@ -68,9 +68,9 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
         versions = build_versions(settings, box)
         failures = (lambda: versions.failures) if versions else dict
         app.register_blueprint(model_routes.listing(box, versions))
-    recorder = HistoryRecorder(box, captures=bool(settings.capture), failures=failures)
-    recorder.watch()
-    app.register_blueprint(pages.data_blueprint(recorder.read))
+    for observer in entry_points.load(entry_points.OBSERVERS):
+        if added := observer.routes(failures):
+            app.register_blueprint(added)
     if not box.multi_model:
         control = model_control(box, settings.startup_timeout)
         bring_back(box, partial(reload_served, settings, box, control))
@@ -80,10 +80,11 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
 def keep_threads_free(app: Flask, max_slow_requests: int = MAX_SLOW_REQUESTS) -> None:
     """Refuse requests that may take long before they hold every thread: ``/ping`` must answer meanwhile."""
     slots = threading.BoundedSemaphore(max_slow_requests)
+    slow = {path.rule for path in all_paths() if path.is_slow}
 
     @app.before_request
     def take_slot() -> None:
-        if request.url_rule and request.url_rule.rule in SLOW:
+        if request.url_rule and request.url_rule.rule in slow:
             if not slots.acquire(blocking=False):
                 raise Overloaded(f"{max_slow_requests} requests for models are being answered already")
             g.has_slot = True

@@ -1,15 +1,11 @@
-"""The pages: the playground at ``/``, its samples, ``/docs``, ``/dashboard`` and its numbers."""
+"""The pages: the playground at ``/``, its samples, ``/docs`` and what it shows."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import json
-import math
 import mimetypes
-import zlib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +13,8 @@ import orjson
 from flask import Blueprint, Response, request
 
 from sm.control.routes import limit_bodies
-from sm.errors import BadInput, NotFound, NotReady
-from sm.http.messages import Answer, SocketConnection
+from sm.errors import NotFound
+from sm.http.messages import Answer
 from sm.http.openapi import MAX_SAMPLE_BYTES, document
 from sm.http.responses import respond
 from sm.run_state import Box
@@ -35,7 +31,7 @@ DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inlin
 #: A sample opened by itself runs nothing: it may be HTML or SVG.
 SAMPLE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
 #: Each page with its file and its policy.
-PAGES = (("/", "index", POLICY), ("/docs", "docs", DOCS_POLICY), ("/dashboard", "dashboard", POLICY))
+PAGES = (("/", "index", POLICY), ("/docs", "docs", DOCS_POLICY))
 #: Features of browsers that no page here uses.
 PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
@@ -45,10 +41,10 @@ def blueprint(box: Box) -> Blueprint:
     """Create the routes of the pages."""
     routes = Blueprint("pages", __name__)
     limit_bodies(routes)
-    files = {name: path for path in FOLDER.glob("**/*") if (name := path.name.removesuffix(".gz"))}
+    files = page_files(FOLDER)
 
     for rule, name, policy in PAGES:
-        routes.add_url_rule(rule, name, partial(_send, FOLDER / f"{name}.html", policy))
+        routes.add_url_rule(rule, name, partial(send, FOLDER / f"{name}.html", policy))
 
     @routes.get("/openapi.json")
     def openapi() -> Response:
@@ -57,9 +53,9 @@ def blueprint(box: Box) -> Blueprint:
     @routes.get("/page/<name>")
     def page_file(name: str) -> Response:
         path = files.get(name)
-        if path is None or content_type(path) is None:
+        if path is None:
             raise NotFound(f"no such file of the page: {name[:100]}")
-        return _send(path, POLICY)
+        return send(path)
 
     @routes.get("/samples/<client>/<name>")
     def sample(client: str, name: str) -> Response:
@@ -73,17 +69,18 @@ def blueprint(box: Box) -> Blueprint:
     return routes
 
 
-def content_type(path: Path) -> str | None:
-    """Return a file's content type; None for files that the page does not load, such as licences."""
-    return TYPES.get(Path(path.name.removesuffix(".gz")).suffix)
+def page_files(folder: Path) -> dict[str, Path]:
+    """Return the files below a folder by the names that pages load them by: not the licences."""
+    names = {path.name.removesuffix(".gz"): path for path in folder.glob("**/*")}
+    return {name: path for name, path in names.items() if Path(name).suffix in TYPES}
 
 
-def _send(path: Path, policy: str) -> Response:
+def send(path: Path, policy: str = POLICY) -> Response:
     """Send a file of the page, or a 304 if the browser has this version.
 
     Large files of other projects are stored as gzip.
     """
-    content, kind = path.read_bytes(), content_type(path) or ""
+    content, kind = path.read_bytes(), TYPES[Path(path.name.removesuffix(".gz")).suffix]
     tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
     headers = {
         "Content-Security-Policy": policy,
@@ -128,58 +125,3 @@ def openapi_document(box: Box) -> bytes:
         return box.openapi_file.read_bytes()
     except FileNotFoundError:
         return orjson.dumps(document())
-
-
-#: Seconds for the control plane's answer to a worker.
-CONTROL_TIMEOUT_S = 5.0
-#: Larger answers are compressed if the caller accepts gzip: an hour of many models has megabytes.
-MIN_COMPRESSED_BYTES = 2**16
-JSON = "application/json"
-
-
-def data_blueprint(read: Callable[[float], bytes]) -> Blueprint:
-    """Create the route. ``read`` returns the JSON with the points after a Unix time."""
-    routes = Blueprint("dashboard_data", __name__)
-    limit_bodies(routes)
-
-    @routes.get("/dashboard/data")
-    def data() -> Response:
-        content = read(_since(request.args.get("since", "0")))
-        headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-        if len(content) >= MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
-            compressor = zlib.compressobj(1, wbits=31)
-            content = compressor.compress(content) + compressor.flush()
-            headers["Content-Encoding"] = "gzip"
-        return respond(Answer(content, JSON, headers=headers))
-
-    return routes
-
-
-def _since(text: str) -> float:
-    try:
-        since = float(text)
-    except ValueError:
-        since = math.nan
-    if not math.isfinite(since):
-        raise BadInput("since must be a number: the Unix time of the last point that the caller has")
-    return since
-
-
-def control_plane_reader(box: Box) -> Callable[[float], bytes]:
-    """Return a function that gets the points from the control plane, for workers without nginx."""
-
-    def read(since: float) -> bytes:
-        connection = SocketConnection(box.control_socket, CONTROL_TIMEOUT_S)
-        try:
-            connection.request("GET", f"/dashboard/data?since={since!r}")
-            answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException):
-            raise NotReady("the control plane does not answer") from None
-        finally:
-            connection.close()
-        if answer.status != 200:
-            raise NotReady("the control plane does not answer")
-        return content
-
-    return read

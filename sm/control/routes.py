@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sm.control.box_series import router_metrics
 from sm.control.state import check_ready, triton_metrics
 from sm.errors import NotReady, TooLarge
-from sm.http.control_paths import MAX_BODIES, MAX_BODY_BYTES
+from sm.http.control_paths import MAX_BODY_BYTES, all_paths
 from sm.http.messages import Answer
 from sm.http.responses import respond
 from sm.polling import SharedQuestion
@@ -48,10 +48,11 @@ def blueprint(box: Box) -> Blueprint:
 
 def limit_bodies(routes: Blueprint) -> None:
     """Refuse bodies with a Content-Length of more than the path's limit on these routes."""
+    limits = {path.rule: path.max_body for path in all_paths()}
 
     @routes.before_request
     def check_size() -> None:
-        limit = MAX_BODIES[request.url_rule.rule] if request.url_rule else MAX_BODY_BYTES
+        limit = limits[request.url_rule.rule] if request.url_rule else MAX_BODY_BYTES
         if (request.content_length or 0) > limit:
             raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
 

@@ -1,12 +1,13 @@
 """The paths of the control plane: nginx's configuration and the tracing are made from this table.
 
-A test compares it with the routes. Only the standard library is imported: the supervisor uses this too.
+A test compares it with the routes. No library is imported: the supervisor uses this too.
 """
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from sm import entry_points
 
 #: Bytes of a body on a path that needs none: a caller may send one to ``/ping``, and nobody has to read it.
 MAX_NEEDLESS_BODY_BYTES = 2**12
@@ -48,10 +49,8 @@ PATHS = (
     ControlPath("/ping", is_open=True, is_polled=True),
     ControlPath("/", is_open=True),
     ControlPath("/docs", is_open=True),
-    ControlPath("/dashboard", is_open=True),
     ControlPath("/page/<name>", is_open=True),
     ControlPath("/metrics", is_scraped=True, is_polled=True),
-    ControlPath("/dashboard/data", is_scraped=True),
     ControlPath("/models", takes_body=True, is_slow=True),
     ControlPath("/models/<name>", is_slow=True),
     ControlPath("/models/<name>/versions", takes_body=True, is_slow=True),
@@ -59,37 +58,9 @@ PATHS = (
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),
 )
-#: Bytes of a body, at most, by the path as Flask writes it.
-MAX_BODIES = {path.rule: path.max_body for path in PATHS}
-SLOW = frozenset(path.rule for path in PATHS if path.is_slow)
-#: Paths of which no traces are made.
-POLLED = frozenset(path.rule for path in PATHS if path.is_polled)
-#: Paths that the configuration of nginx has locations of their own for, with a time-out or an exact path.
-SPECIAL = ("/ping", "/")
 
 
-def pattern(paths: tuple[ControlPath, ...], name: str = "[^/]*") -> str:
-    """Return a regular expression of nginx for the paths, without its anchors.
-
-    A name in an open path has few characters: what needs no key must not be spelled in two ways. ``name`` is
-    what any other may have: a decoded one may have a question mark, at which an encoded one ends.
-    """
-    return "|".join(
-        re.sub(r"<\w+>", "[A-Za-z0-9._-]+" if path.is_open else name, path.rule.replace(".", r"\."))
-        for path in paths
-    )
-
-
-def nginx_values() -> dict[str, str]:
-    """Return the values of nginx's template."""
-    bodies = tuple(path for path in PATHS if path.takes_body)
-    others = tuple(path for path in PATHS if path.rule not in SPECIAL and not path.takes_body)
-    return {
-        "max_scrapes": str(MAX_SCRAPES),
-        "control_paths": pattern(PATHS, "[^/?]*"),
-        "body_uris": pattern(bodies, "[^/?]*"),
-        "body_paths": pattern(bodies),
-        "open_paths": pattern(tuple(path for path in others if path.is_open)),
-        "scraped_paths": pattern(tuple(path for path in others if path.is_scraped)),
-        "keyed_paths": pattern(tuple(path for path in others if not path.is_open and not path.is_scraped)),
-    }
+def all_paths() -> tuple[ControlPath, ...]:
+    """Return the paths of the core, and those of what watches the box."""
+    observers = entry_points.load(entry_points.OBSERVERS)
+    return (*PATHS, *(path for observer in observers for path in observer.paths))

@@ -75,7 +75,7 @@ ANY_RAW = "a client's raw types"
 INVOKE = RouteTypes(
     (JSON, JSON_LINES, BINARY, ANY_RAW), (JSON, CSV, NPY, PNG, JSON_LINES, EVENTS, BINARY, "a client's own")
 )
-#: Media types by the path and method of a route, but for those of forms with paths of their own.
+#: Media types by the path and method of a route, but for those that extensions add.
 #: ``docs/clients/http-api.md`` has this table, and the routes without a model are refused by it.
 ROUTES: Mapping[str, RouteTypes] = {
     "POST /invocations": INVOKE,
@@ -96,7 +96,6 @@ ROUTES: Mapping[str, RouteTypes] = {
     "PATCH /models/{name}/versions": RouteTypes((JSON,), (JSON,)),
     "GET /execution-parameters": RouteTypes((), (JSON,)),
     "GET /openapi.json": RouteTypes((), (JSON,)),
-    "GET /dashboard/data": RouteTypes((), (JSON,)),
     "GET /metrics": RouteTypes((), (TEXT,)),
 }
 

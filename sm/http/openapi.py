@@ -1,7 +1,7 @@
-"""The OpenAPI document: ``openapi.json`` has what every box has; forms' and clients' parts are added here.
+"""The OpenAPI document: ``openapi.json`` has the core's; extensions' and clients' parts are added here.
 
 An operation there names the statuses of its errors as ``x-errors``; a route that invokes without a body or
-answer of its own has those of ``/invocations``.
+answer of its own has those of ``/invocations``. One that needs no API key has an empty ``security``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from sm import __version__, errors
+from sm import __version__, entry_points, errors
 
 FILE = Path(__file__).with_suffix(".json")
 #: A larger sample is not served.
@@ -31,7 +31,6 @@ INVOKING = (
 #: Not in the document: no caller receives the first, a client's script chooses the status of the second, and
 #: callers receive the third as a BadInput.
 UNDOCUMENTED = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
-PUBLIC_PATHS = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
 #: The errors for an API key that is missing, wrong or used too often.
 KEY_ERRORS = (401, 403, 429)
 
@@ -50,20 +49,19 @@ def document(clients: Sequence[Described] = (), forms: Iterable[Described] = ())
     described["info"]["version"] = __version__
     components = described["components"]
     schemas = components["schemas"]
-    for part in forms:
+    observers = entry_points.load(entry_points.OBSERVERS)
+    for part in (*forms, *(observer.schema() for observer in observers)):
         described["paths"] |= part.get("paths", {})
         schemas |= part.get("components", {}).get("schemas", {})
     for client in clients:
         schemas |= client["schemas"]
     _set_titles(schemas, {client["name"] for client in clients})
     _add_invocations(described["paths"], clients)
-    for path, item in described["paths"].items():
+    for item in described["paths"].values():
         for method in METHODS & item.keys():
             operation = item[method]
             statuses = {*operation.pop("x-errors", ())}
-            if path in PUBLIC_PATHS:
-                operation["security"] = []
-            else:
+            if "security" not in operation:
                 statuses |= {*KEY_ERRORS}
             failures = {str(each): {"$ref": f"#/components/responses/Error{each}"} for each in statuses}
             operation["responses"] = failures | operation["responses"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sm import metrics
 from sm.control import app
-from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.http.control_paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, QUICK_THREADS
 from sm.invocation import Listener
 from sm.metrics.files import PROCESS_BYTES
@@ -25,8 +24,6 @@ MIN_WORK_CPU_S = 0.2
 class ControlPlane(Plane):
     """One process with a few threads, and without clients."""
 
-    _embedded_metrics: EmbeddedMetrics | None = None
-
     def options(self) -> dict[str, Any]:
         return {
             "bind": f"unix:{self.box.control_socket}",
@@ -42,14 +39,7 @@ class ControlPlane(Plane):
         metrics.count_on(self.box.metrics_folder, PROCESS_BYTES)
 
     def on_worker_init(self, _worker: object) -> None:
-        self._embedded_metrics = start_embedded_metrics(self.settings, self.box)
         watch_memory(self.release_memory, min_work_s=MIN_WORK_CPU_S)
-
-    def on_worker_exit(self, server: object, worker: object) -> None:
-        """Write the metrics of the last requests too."""
-        super().on_worker_exit(server, worker)
-        if self._embedded_metrics:
-            self._embedded_metrics.write_changes()
 
     def release_memory(self) -> None:
         """Release memory that an idle control plane does not need."""

@@ -10,15 +10,17 @@ from sm.errors import StartError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+    from flask import Blueprint
 
+    from sm.http.control_paths import ControlPath
     from sm.invocation import Listener, Value
     from sm.run_state import Box
     from sm.settings import Settings
 
-GROUP = "sm.observers"
 #: The variables that ask for an observer, each with the extras that have one.
 ASKING = {
     "TRIREME_CAPTURE": "extensions",
+    "TRIREME_EMF": "extensions",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "extensions,otel",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "extensions,otel",
 }
@@ -46,6 +48,15 @@ class Observer:
     #: Called in a worker with each answered invocation: the model's name, the message, the answer, and the
     #: client, which is None if the request is not for one. It neither waits nor raises. None: it hears none.
     hear: Callable[..., object] | None = None
+    #: The paths of its routes. nginx sends requests for them to the control plane.
+    paths: Sequence[ControlPath] = ()
+
+    def schema(self) -> Mapping[str, Any]:
+        """Return its part of the OpenAPI document: ``paths``, and ``components`` with their ``schemas``.
+
+        An operation that needs no API key has an empty ``security``.
+        """
+        return {}
 
     def describe(self) -> tuple[str, str] | None:
         """Return the level and the text of a line in the log of the start; None for none."""
@@ -53,6 +64,14 @@ class Observer:
 
     def open(self, process: ObservedProcess) -> None:
         """Begin to watch this process, after the fork. Raises :class:`~sm.errors.StartError`."""
+
+    def routes(self, failures: Callable[[], Mapping[str, str]]) -> Blueprint | None:  # noqa: ARG002
+        """Return the routes that it adds to the control plane, which answers while all workers are busy.
+
+        Args:
+            failures: Returns why the last load of a model failed, or its last new version, by name.
+        """
+        return None
 
     def wrap(self, application: WSGIApplication) -> WSGIApplication:
         """Return what serves a worker's requests in place of ``application``."""
@@ -81,7 +100,7 @@ class Observer:
 
 def load() -> Sequence[Observer]:
     """Return the rows of the door."""
-    return entry_points.load(GROUP)
+    return entry_points.load(entry_points.OBSERVERS)
 
 
 def describe(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -92,7 +111,7 @@ def describe(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     observers = load()
     served = {variable for observer in observers for variable in observer.variables}
     for variable, extras in ASKING.items():
-        if variable in served or not environment.get(variable):
+        if variable in served or environment.get(variable) in (None, "", "auto", "off"):
             continue
         line = f"{variable} needs an extension: pip install 'trireme-serving[{extras}]'."
         if variable.startswith("TRIREME_"):

@@ -1,4 +1,4 @@
-"""The series that the workers count: one source of ``/metrics``, the dashboard and CloudWatch."""
+"""What the workers have counted, and what happened between two moments: for the dashboard and CloudWatch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import Metric, multiprocess
+from prometheus_client import Metric
 
+from sm.control.series import percentile
 from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
 
 #: The series that are read, see sm.metrics.
@@ -27,8 +28,6 @@ MODEL_METRICS = {
 }
 #: Rows of the clients' own metrics that are reported.
 MAX_OWN_ROWS = 200
-#: How often files that change meanwhile are read.
-MAX_READS = 9
 #: A file of series begins with the count of its used bytes.
 USED = struct.Struct("i")
 #: The shares of invocations that are as fast as a percentile, or faster.
@@ -132,29 +131,6 @@ def read_contents(folder: Path) -> dict[str, bytes]:
     return contents
 
 
-def read_families(folder: Path) -> Iterable[Metric]:
-    """Read the series of all workers, summed, from their files in ``folder``.
-
-    A file is empty until its process has given it a size, and the collector would fail at it. One that
-    another process takes over meanwhile could be missing, twice or half written; then all are read again.
-    """
-    families: Iterable[Metric] = ()
-    for left in reversed(range(MAX_READS)):
-        try:
-            files = _files(folder)
-            families = multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
-            if files == _files(folder):
-                break
-        except (FileNotFoundError, ValueError, RuntimeError, struct.error):
-            if not left:
-                raise
-    return families
-
-
-def _files(folder: Path) -> list[str]:
-    return sorted(str(path) for path in folder.glob("*.db") if path.stat().st_size)
-
-
 def describe(before: Counts, after: Counts) -> dict[str, Any]:
     """Describe what happened between two moments, for each model and for all together.
 
@@ -236,31 +212,6 @@ def _percentiles(durations: Sequence[Mapping[float, float]]) -> dict[str, float 
             total_bounds[bound] = total_bounds.get(bound, 0.0) + number
     found = {name: percentile(total_bounds, share) for name, share in PERCENTILES.items()}
     return {name: seconds and round(seconds * 1000, 2) for name, seconds in found.items()}
-
-
-def percentile(cumulative: Mapping[float, float], share: float) -> float | None:
-    """Estimate a percentile in seconds; None if there was no invocation.
-
-    As Prometheus does: the invocations of a bucket are taken as spread evenly over it, and what is beyond the
-    last bound counts as that bound.
-
-    Args:
-        cumulative: invocations by upper bound in seconds, the last of which is infinite.
-        share: from 0 to 1.
-    """
-    bounds = sorted(cumulative)
-    total = cumulative[bounds[-1]] if bounds else 0.0
-    if total <= 0:
-        return None
-    rank, lower, below = share * total, 0.0, 0.0
-    for bound in bounds:
-        number = cumulative[bound]
-        if number >= rank and number > below:
-            if bound == float("inf"):
-                return lower
-            return lower + (bound - lower) * (rank - below) / (number - below)
-        lower, below = bound, number
-    return lower
 
 
 def _stages(before: Counts, after: Counts, model: str) -> dict[str, float]:

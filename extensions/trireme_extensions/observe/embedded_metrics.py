@@ -15,11 +15,12 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from sm.control.series import Counts, OwnSeries, read_families
+from sm.control.series import read_families
 from sm.metrics import BUCKETS
 from sm.polling import Poll
 from sm.run_state import Box
 from sm.settings import EMF_NAMESPACE, Settings
+from trireme_extensions.observe.counts import Counts, OwnSeries
 
 INTERVAL_S = 15.0
 #: The platform's folder.

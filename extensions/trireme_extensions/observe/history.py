@@ -19,10 +19,12 @@ from typing import Any
 import orjson
 
 from sm import __version__, hardware
-from sm.control.series import Counts, describe, describe_own, read_contents, read_families
-from sm.control.state import CHANGING, ServedModels, find_gpus, read_state
+from sm.control.series import read_families
+from sm.control.state import read_state
 from sm.polling import Poll
 from sm.run_state import SHARED_MEMORY, Box
+from trireme_extensions.observe.counts import Counts, describe, describe_own, read_contents
+from trireme_extensions.observe.served_models import CHANGING, ServedModels, find_gpus
 
 POINT_INTERVAL_S = 5.0
 HISTORY_S = 3600.0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sm.http.control_paths import POLLED
+import orjson
+
+from sm.http.control_paths import ControlPath, all_paths
 from sm.server.observers import ObservedProcess, Observer
 from trireme_extensions.observe.tracing import variables
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+    from flask import Blueprint
 
     from sm.invocation import Listener, Value
     from trireme_extensions.observe.capture import Capture
+    from trireme_extensions.observe.embedded_metrics import EmbeddedMetrics
     from trireme_extensions.observe.tracing.exporter import Tracer
 
 
@@ -35,6 +40,47 @@ class CaptureObserver(Observer):
     def close(self) -> None:
         if self._capture is not None:
             self._capture.close()
+
+
+class CloudWatchObserver(Observer):
+    """Writes metrics for CloudWatch into the log."""
+
+    variables = ("TRIREME_EMF",)
+    _metrics: EmbeddedMetrics | None = None
+
+    def open(self, process: ObservedProcess) -> None:
+        if process.clients is None:
+            from trireme_extensions.observe.embedded_metrics import start_embedded_metrics
+
+            self._metrics = start_embedded_metrics(process.settings, process.box)
+
+    def close(self) -> None:
+        """Write the metrics of the last requests too."""
+        if self._metrics is not None:
+            self._metrics.write_changes()
+
+
+class DashboardObserver(Observer):
+    """Keeps the last hour, and shows it at ``/dashboard``."""
+
+    paths = (ControlPath("/dashboard", is_open=True), ControlPath("/dashboard/data", is_scraped=True))
+    _process: ObservedProcess
+
+    def schema(self) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = orjson.loads(Path(__file__).with_name("openapi.json").read_bytes())
+        return schema
+
+    def open(self, process: ObservedProcess) -> None:
+        self._process = process
+
+    def routes(self, failures: Callable[[], Mapping[str, str]]) -> Blueprint:
+        from trireme_extensions.observe.dashboard import blueprint
+        from trireme_extensions.observe.history import HistoryRecorder
+
+        captures = bool(self._process.settings.capture)
+        recorder = HistoryRecorder(self._process.box, captures=captures, failures=failures)
+        recorder.watch()
+        return blueprint(recorder.read)
 
 
 class TracesObserver(Observer):
@@ -63,7 +109,8 @@ class TracesObserver(Observer):
 
         for handler in logging.getLogger().handlers:
             handler.addFilter(TraceIds())
-        return TracedRequests(application, self._tracer, self._fronted, POLLED)
+        polled = frozenset(path.rule for path in all_paths() if path.is_polled)
+        return TracedRequests(application, self._tracer, self._fronted, polled)
 
     def listen(self, headers: Mapping[str, str]) -> Listener | None:
         if self._tracer is None:
@@ -83,4 +130,5 @@ class TracesObserver(Observer):
             self._tracer.close()
 
 
-CAPTURE, TRACES = CaptureObserver(), TracesObserver()
+CAPTURE, CLOUDWATCH = CaptureObserver(), CloudWatchObserver()
+DASHBOARD, TRACES = DashboardObserver(), TracesObserver()

@@ -9,7 +9,7 @@ from typing import Any
 
 from sm import entry_points
 from sm.errors import StartError
-from sm.http.control_paths import PATHS
+from sm.http.control_paths import all_paths
 from sm.http.media_types import ROUTES, RouteTypes
 from sm.models.table import Models
 from sm.router.forms.dispatch import DISPATCH
@@ -68,15 +68,15 @@ class Forms:
 
 #: The media types of a list of models.
 LIST = RouteTypes((), ROUTES["GET /models"].gives)
-#: Paths of the box that no form may have: those of the control plane, and what begins like a route of models.
-TAKEN = frozenset({"/invocations", "/invocations-bidirectional-stream", *(path.rule for path in PATHS)})
+#: Paths that no form may have, nor those of the control plane; and how no path of a form may begin.
+TAKEN = ("/invocations", "/invocations-bidirectional-stream")
 TAKEN_BELOW = ("/models/", "/endpoints/", "/v2/models", "/v2/health", "/v2/repository", "/page/", "/samples/")
 
 
 def check_path(path: str, form: Form) -> None:
     """Refuse a path that is not plain, or that the box has itself. Raises :class:`~sm.errors.StartError`."""
-    kind = type(form)
-    if not path.startswith("/") or "<" in path or path in TAKEN or path.startswith(TAKEN_BELOW):
+    kind, taken = type(form), {*TAKEN, *(row.rule for row in all_paths())}
+    if not path.startswith("/") or "<" in path or path in taken or path.startswith(TAKEN_BELOW):
         raise StartError(
             f"The form {kind.__module__}.{kind.__qualname__} has the path {path!r}, which is the box's own, "
             "or is not plain: choose another."

@@ -16,7 +16,13 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.hardware import cores, memory_limit
-from sm.http.control_paths import MAX_BODY_BYTES, MAX_NEEDLESS_BODY_BYTES, nginx_values
+from sm.http.control_paths import (
+    MAX_BODY_BYTES,
+    MAX_NEEDLESS_BODY_BYTES,
+    MAX_SCRAPES,
+    ControlPath,
+    all_paths,
+)
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.repository import models
 from sm.run_state import Box
@@ -242,7 +248,39 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "with_cors": _line_prefix(bool(settings.cors_origins)),
         "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
         "exposed_headers": ", ".join(EXPOSED_HEADERS),
-        **nginx_values(),
+        **control_values(),
+    }
+
+
+#: Paths that the template has locations of their own for, with a time-out or an exact path.
+SPECIAL = ("/ping", "/")
+
+
+def pattern(paths: tuple[ControlPath, ...], name: str = "[^/]*") -> str:
+    """Return a regular expression for the paths, without its anchors.
+
+    A name in an open path has few characters: what needs no key must not be spelled in two ways. ``name`` is
+    what any other may have: a decoded one may have a question mark, at which an encoded one ends.
+    """
+    return "|".join(
+        re.sub(r"<\w+>", "[A-Za-z0-9._-]+" if path.is_open else name, path.rule.replace(".", r"\."))
+        for path in paths
+    )
+
+
+def control_values() -> dict[str, str]:
+    """Return the template's values for the paths of the control plane."""
+    paths = all_paths()
+    bodies = tuple(path for path in paths if path.takes_body)
+    others = tuple(path for path in paths if path.rule not in SPECIAL and not path.takes_body)
+    return {
+        "max_scrapes": str(MAX_SCRAPES),
+        "control_paths": pattern(paths, "[^/?]*"),
+        "body_uris": pattern(bodies, "[^/?]*"),
+        "body_paths": pattern(bodies),
+        "open_paths": pattern(tuple(path for path in others if path.is_open)),
+        "scraped_paths": pattern(tuple(path for path in others if path.is_scraped)),
+        "keyed_paths": pattern(tuple(path for path in others if not path.is_open and not path.is_scraped)),
     }
 
 

@@ -84,7 +84,13 @@ def keep_payloads(folder: Path) -> dict[str, str]:
     return {"TRIREME_CAPTURE": str(folder / "captures")}
 
 
-@pytest.mark.parametrize("write", [write_task, write_script, name_checkpoint, keep_payloads])
+def ask_for_metrics(folder: Path) -> dict[str, str]:
+    """A box that should write metrics for CloudWatch."""
+    MODELS["echo"].write(folder / "model" / "echo")
+    return {"TRIREME_EMF": "on"}
+
+
+@pytest.mark.parametrize("write", [write_task, write_script, name_checkpoint, keep_payloads, ask_for_metrics])
 def test_a_start_names_the_extensions_for_what_the_core_lacks(
     sm: str, tmp_path: Path, write: Callable[[Path], dict[str, str]]
 ) -> None:
@@ -126,9 +132,12 @@ def test_an_option_of_the_tools_is_named(core: Installed, tmp_path: Path) -> Non
 def test_a_route_of_the_extensions_is_named(sm: str, tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running_box(tmp_path, tmp_path / "model", clients=(), sm=sm) as box:
-        for form in entry_points.load("sm.forms"):
-            for path in (path for row in form for path in row.paths):
-                answer = requests.post(box.url + path, json={"model": "echo", "input": "a"}, timeout=30)
-                assert (answer.status_code, REMEDY in answer.text) == (404, True), answer.text
+        forms = (path for form in entry_points.load("sm.forms") for row in form for path in row.paths)
+        observers = (path.rule for row in entry_points.load("sm.observers") for path in row.paths)
+        for method, path in (*(("POST", path) for path in forms), *(("GET", path) for path in observers)):
+            answer = requests.request(
+                method, box.url + path, json={"model": "echo", "input": "a"}, timeout=30
+            )
+            assert (answer.status_code, REMEDY in answer.text) == (404, True), answer.text
         other = requests.post(f"{box.url}/no/such/path", json={}, timeout=30)
     assert (other.status_code, REMEDY in other.text) == (404, False)

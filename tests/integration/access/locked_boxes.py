@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from werkzeug import Response
 
-from sm.http.control_paths import PATHS
+from sm.http.control_paths import all_paths
 from sm.server.access import keys
 from tests.support import pages
 from tests.support.box_fixture import Boxes
@@ -42,7 +42,7 @@ ROUTES_THAT_NEED_A_KEY = [
     ("GET", "/v2"),
     ("GET", "/v2/health/ready"),
     ("POST", "/v2/models/echo/infer"),
-    *[("GET", re.sub("<.*?>", "probe", path.rule)) for path in PATHS if not path.is_open],
+    *[("GET", re.sub("<.*?>", "probe", path.rule)) for path in all_paths() if not path.is_open],
     ("POST", "/models"),
     ("DELETE", "/models/probe"),
     ("POST", "/models/probe/invoke"),

@@ -143,6 +143,19 @@ def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error(
 
 
 def test_without_nginx_there_are_pages(box_without_nginx: RunningBox) -> None:
-    # The worker on the port forwards the request to the control plane, which keeps the history.
-    data = requests.get(f"{box_without_nginx.url}/dashboard/data", timeout=5).json()
-    assert "nginx" not in {row["name"] for row in data["box"]["processes"]}
+    # The worker on the port passes the request on to the control plane, which keeps the history.
+    def get(path: str, **headers: str) -> requests.Response:
+        return requests.get(box_without_nginx.url + path, headers=headers, timeout=5)
+
+    assert "nginx" not in {row["name"] for row in get("/dashboard/data").json()["box"]["processes"]}
+    for path in ("/", "/docs", "/dashboard", "/page/charts.js", "/page/main.js"):
+        page = get(path)
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+        unchanged = get(path, **{"If-None-Match": page.headers["ETag"]})
+        assert (page.status_code, unchanged.status_code, unchanged.content) == (200, 304, b"")
+    refused = get("/dashboard/data?since=a%20b", **{"X-Request-Id": "mine"})
+    assert (refused.status_code, refused.json()["request_id"], refused.headers["X-Request-Id"]) == (
+        400,
+        "mine",
+        "mine",
+    )

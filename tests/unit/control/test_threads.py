@@ -10,7 +10,7 @@ from flask import Flask
 
 from sm.control.app import keep_threads_free
 from sm.errors import UnknownModel
-from sm.http.control_paths import SLOW
+from sm.http.control_paths import PATHS
 from sm.http.responses import handle_errors
 from tests.support.boxes import wait_until
 
@@ -28,7 +28,7 @@ def test_slow_requests_are_refused_before_they_hold_every_thread(path: str) -> N
             raise UnknownModel("it is not there")
         return "done"
 
-    for rule in SLOW:
+    for rule in (path.rule for path in PATHS if path.is_slow):
         app.add_url_rule(rule, rule, answer, methods=["POST"])
     app.add_url_rule("/ping", "ping", lambda: "here")
 

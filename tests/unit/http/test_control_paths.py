@@ -9,10 +9,11 @@ import pytest
 from flask import Flask
 
 from sm.control import model_routes, pages, routes
-from sm.http.control_paths import PATHS, nginx_values
+from sm.http.control_paths import PATHS
 from sm.run_state import Box
+from sm.server.supervisor.nginx import control_values
 
-PATTERNS = nginx_values()
+PATTERNS = control_values()
 
 
 def test_the_table_has_every_route_of_the_control_plane() -> None:
@@ -21,7 +22,6 @@ def test_the_table_has_every_route_of_the_control_plane() -> None:
         routes.blueprint(None),  # type: ignore[arg-type]  # the routes are only listed
         routes.execution_parameters(None),  # type: ignore[arg-type]
         pages.blueprint(None),  # type: ignore[arg-type]
-        pages.data_blueprint(None),  # type: ignore[arg-type]
         model_routes.loading(None, {}),  # type: ignore[arg-type]
     ):
         app.register_blueprint(blueprint)

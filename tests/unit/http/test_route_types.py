@@ -12,9 +12,10 @@ from sm.http.media_types import ROUTES
 from sm.http.openapi import document
 from sm.http.responses import handle_errors
 from sm.router.forms.table import Forms
+from trireme_extensions.observe import dashboard
 
 FORMS = Forms.load()
-ALL_ROUTES = {**ROUTES, **FORMS.route_types}
+ALL_ROUTES = {**ROUTES, **FORMS.route_types, "GET /dashboard/data": dashboard.TYPES}
 
 PAGE = Path(__file__).parents[3] / "docs/clients/http-api.md"
 ROW = re.compile(r"\| `([A-Z]+ /\S+)` \| (.*) \| (.*) \|")

@@ -128,7 +128,7 @@ class Own(Form):
 
 
 @pytest.mark.parametrize(
-    "path", ["/ping", "/invocations", "/models/a", "/v2/models/a/infer", "predict", "/<name>"]
+    "path", ["/ping", "/dashboard", "/invocations", "/models/a", "/v2/models/a/infer", "predict", "/<name>"]
 )
 def test_a_form_cannot_have_a_path_of_the_box(path: str) -> None:
     with pytest.raises(StartError, match="Own"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sm.entry_points import OBSERVERS
 from sm.errors import StartError
 from sm.run_state import Box
 from sm.server import observers
@@ -58,9 +59,7 @@ def test_a_process_opens_and_closes_its_observers_and_asks_each_whether_it_liste
 
 
 def test_every_variable_that_asks_for_an_observer_has_one_among_the_extensions() -> None:
-    rows = [
-        row.load() for row in installed(group=observers.GROUP) if row.value.startswith("trireme_extensions")
-    ]
+    rows = [row.load() for row in installed(group=OBSERVERS) if row.value.startswith("trireme_extensions")]
     assert {variable for row in rows for variable in row.variables} == {*ASKING}
 
 
@@ -71,7 +70,10 @@ def test_a_setting_that_nothing_serves_stops_the_start(
     monkeypatch.setattr(observers, "load", lambda: rows)
     with pytest.raises(StartError, match=r"TRIREME_CAPTURE.*trireme-serving\[extensions\]"):
         list(observers.describe({"TRIREME_CAPTURE": "/captures"}))
-    assert list(observers.describe({"TRIREME_CAPTURE": ""})) == [row.describe() for row in rows]
+    with pytest.raises(StartError, match=r"TRIREME_EMF.*trireme-serving\[extensions\]"):
+        list(observers.describe({"TRIREME_EMF": "on"}))
+    for unasked in ({"TRIREME_CAPTURE": ""}, {"TRIREME_EMF": "auto"}, {"TRIREME_EMF": "off"}):
+        assert list(observers.describe(unasked)) == [row.describe() for row in rows]
 
 
 def test_a_standard_variable_that_nothing_serves_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

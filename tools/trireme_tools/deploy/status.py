@@ -54,7 +54,7 @@ METRICS = (
 )
 
 
-#: Metrics that the box itself writes (sm.control.embedded_metrics), in the namespace that its settings name.
+#: Metrics that the box itself writes (trireme_extensions.observe), in the namespace that its settings name.
 BOX_METRICS = (("Requests", "total"), ("Errors", "total"), ("Latency", "mean ms"))
 
 

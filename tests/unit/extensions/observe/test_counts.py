@@ -8,10 +8,10 @@ import zlib
 import pytest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from sm.control.history import MAX_POINTS
-from sm.control.series import MAX_STAGES, Counts, describe, describe_own, percentile
-from sm.metrics import MODELS, OTHERS, Labels
+from sm.metrics import MODELS
 from sm.router.answers import dumps
+from trireme_extensions.observe.counts import MAX_STAGES, Counts, describe, describe_own
+from trireme_extensions.observe.history import MAX_POINTS
 
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 
@@ -26,24 +26,6 @@ def make_counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
             {(name, f"stage-{index}"): answers * (index + 1) / 1e3 for index in range(stages)}
         )
     return found
-
-
-@pytest.mark.parametrize(
-    ("bounds", "share", "seconds"),
-    [
-        *(
-            (BOUNDS, *each)
-            for each in ((0.05, 0.005), (0.1, 0.01), (0.5, 0.055), (0.9, 0.1), (0.95, 0.55), (1, 1))
-        ),
-        ({1.0: 1.0, math.inf: 10.0}, 0.99, 1.0),
-        ({}, 0.5, None),
-        (dict.fromkeys(BOUNDS, 0.0), 0.5, None),
-    ],
-)
-def test_a_percentile_is_interpolated_within_its_bucket(
-    bounds: dict[float, float], share: float, seconds: float | None
-) -> None:
-    assert percentile(bounds, share) == (seconds and pytest.approx(seconds))
 
 
 def test_a_point_counts_only_what_happened_between_the_readings() -> None:
@@ -110,9 +92,3 @@ def test_the_clients_own_metrics_are_described_by_what_happened_between_two_mome
         ("cats", "counter", {"size": "small"}, 5, 3, None),
         ("words", "gauge", {}, 0, None, None),
     ]
-
-
-def test_names_beyond_the_limit_are_counted_together() -> None:
-    """Series are never removed, and callers and archives choose the names."""
-    labels = Labels(3, ("total",))
-    assert [labels.of(name) for name in ("a", "b", "c", "total", "a")] == ["a", "b", OTHERS, "total", "a"]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
-from sm.control.series import DURATIONS, MODEL_METRICS
 from sm.metrics import BUCKETS, EVICTIONS, LOADS, VERSIONS
 from sm.server import logs
 from sm.server.logs import parse
 from sm.settings import Settings
 from tests.support import embedded_metric_format
+from trireme_extensions.observe.counts import DURATIONS, MODEL_METRICS
+from trireme_extensions.observe.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
 
 
 class Setup:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from sm.control import state as box_state
-from sm.control.history import HistoryRecorder, ProcessGroup, StateChanges
-from sm.control.state import all_ready
 from sm.run_state import Box
 from tests.support.nginx_front import make_box
+from trireme_extensions.observe import served_models
+from trireme_extensions.observe.history import HistoryRecorder, ProcessGroup, StateChanges
 
 READY = {"ready": True, "reason": "", "processes": {}}
 
@@ -23,8 +22,8 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     box = make_box(tmp_path)
     box.metrics_folder.mkdir(exist_ok=True)
     (box.run / "supervisor.pid").write_text("1")
-    monkeypatch.setattr(box_state, "read_index", lambda _: [])
-    monkeypatch.setattr(box_state, "triton_metrics", lambda _: b"")
+    monkeypatch.setattr(served_models, "read_index", lambda _: [])
+    monkeypatch.setattr(served_models, "triton_metrics", lambda _: b"")
     return box
 
 
@@ -50,23 +49,6 @@ def test_the_state_is_the_current_one_and_not_that_of_the_last_point(box: Box) -
     assert dashboard["points"] == []
 
 
-@pytest.mark.parametrize(
-    ("states", "models", "ready"),
-    [
-        ({}, [], True),
-        ({}, ["a"], False),
-        ({"a": "READY"}, ["a"], True),
-        ({"a": "READY"}, ["a", "b"], False),
-        ({"a": "READY", "b": "UNAVAILABLE"}, ["a", "b"], False),
-    ],
-)
-def test_a_client_is_ready_if_all_models_that_it_needs_are(
-    states: dict[str, str], models: list[str], ready: bool
-) -> None:
-    entries = [{"name": name, "state": state} for name, state in states.items()]
-    assert all_ready(entries, models) is ready
-
-
 #: Of Triton 2.51 on an NVIDIA H200 while it served, 26 November 2026.
 GPU_SERIES = b"""# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)
 # TYPE nv_gpu_utilization gauge
@@ -86,7 +68,7 @@ GPU = {"uuid": "GPU-be1d17cc", "utilization": 0.25, **MEMORY, "power": 119.78}
 def test_the_dashboard_has_each_gpu_of_triton_and_leaves_out_a_file_without_a_size(
     box: Box, monkeypatch: pytest.MonkeyPatch, series: bytes, gpus: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(box_state, "triton_metrics", lambda _: series)
+    monkeypatch.setattr(served_models, "triton_metrics", lambda _: series)
     (box.metrics_folder / "histogram_1.db").touch()  # of a worker, and it has no size yet
     publish(box)
     history = HistoryRecorder(box)

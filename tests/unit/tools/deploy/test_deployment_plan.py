@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
-from sm.control.embedded_metrics import METRICS
 from sm.settings import EMF_NAMESPACE, Settings
+from trireme_extensions.observe.embedded_metrics import METRICS
 from trireme_tools.deploy import deploy_arguments, model_data
 from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms
 

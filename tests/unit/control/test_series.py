@@ -1,0 +1,36 @@
+"""The workers' series: percentiles of their times, and how many names they may have."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sm.control.series import percentile
+from sm.metrics import OTHERS, Labels
+
+BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "share", "seconds"),
+    [
+        *(
+            (BOUNDS, *each)
+            for each in ((0.05, 0.005), (0.1, 0.01), (0.5, 0.055), (0.9, 0.1), (0.95, 0.55), (1, 1))
+        ),
+        ({1.0: 1.0, math.inf: 10.0}, 0.99, 1.0),
+        ({}, 0.5, None),
+        (dict.fromkeys(BOUNDS, 0.0), 0.5, None),
+    ],
+)
+def test_a_percentile_is_interpolated_within_its_bucket(
+    bounds: dict[float, float], share: float, seconds: float | None
+) -> None:
+    assert percentile(bounds, share) == (seconds and pytest.approx(seconds))
+
+
+def test_names_beyond_the_limit_are_counted_together() -> None:
+    """Series are never removed, and callers and archives choose the names."""
+    labels = Labels(3, ("total",))
+    assert [labels.of(name) for name in ("a", "b", "c", "total", "a")] == ["a", "b", OTHERS, "total", "a"]
