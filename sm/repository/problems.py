@@ -1,7 +1,8 @@
 """List every problem that would stop a start, each with the next step.
 
 ``sm inspect``, ``sm package``, ``serve`` and loads in multi-model mode use it. A problem that may not stop
-Triton is a warning: nothing that Triton accepts may be refused.
+Triton is a warning: nothing that Triton accepts may be refused. What the box reads itself, as a parameter
+``trireme_…``, is certain.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ ONNX_PROGRAM = b'"""An ONNX graph in Triton\'s python backend: how the CPU targe
 LFS_POINTER = b"version https://git-lfs"
 #: Seconds for reading an archive's first files. After that the version is unknown.
 MAX_READ_S = 3.0
-#: The path of a file of Python in an environment. It leaves out ``python3.1``, a link that conda creates for
 #: In a path of HTTP these would end a name or the line, and Triton decodes no name.
 UNREACHABLE = re.compile(r"[\0-\x20\x7f?#]")
+#: The path of a file of Python in an environment. It leaves out ``python3.1``, a link that conda creates for
 #: Python 3.10 and later.
 LIBRARY = re.compile(r"^(?:\./)?lib/(?:lib)?python(3\.(?!1(?:/|$|\.so))\d+)(?:/|\.so|$)")
 

@@ -96,7 +96,10 @@ def flow_of(
 
 
 def cached_outputs(served: Path, model: str) -> frozenset[str]:
-    """Return the outputs of a model that has Triton's response cache; else nothing."""
+    """Return the outputs of a model that has Triton's response cache; else nothing.
+
+    Such a model is an ensemble, which no new version replaces: the answer may be kept.
+    """
     is_name = "/" not in model and model not in ("", ".", "..")
     return response_cache.cached_outputs(Model.read(served / model)) if is_name else frozenset()
 
