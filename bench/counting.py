@@ -36,7 +36,7 @@ WARM, ROUNDS = 20, 5
 #: Bytes: the largest body.
 LARGE = 25 * 2**20
 #: The folders whose functions are the box's own.
-OWN_FOLDERS = (f"{HERE / 'sm'}/", f"{HERE / 'clients'}/")
+OWN_FOLDERS = tuple(f"{HERE / name}/" for name in ("sm", "extensions", "clients"))
 
 
 def main() -> None:
