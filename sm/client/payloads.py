@@ -1,9 +1,8 @@
 """The payload types that clients build on, and how base64 and ``.npy`` are read.
 
-Payloads are typed, so that a 422 can name the wrong field. A JSON parser copies the body and creates a string
-for each field, so long base64 strings are decoded first, and the parser sees a short placeholder instead of
-each. ``.npy`` is read without ``np.load``, which also opens archives and pickles, allocates whatever the
-header claims, and raises anything from ``TokenError`` to ``BadZipFile``.
+Payloads are typed, so that a 422 can name the wrong field. ``.npy`` is read without ``np.load``, which also
+opens archives and pickles, allocates whatever the header claims, and raises anything from ``TokenError`` to
+``BadZipFile``.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import io
 import math
 import re
-import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import numpy as np
-import orjson
 import pybase64
 from numpy.typing import NDArray
 from pydantic import (
@@ -43,7 +40,7 @@ from pydantic_core import CoreSchema
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.sessions import Session
 from sm.errors import BadInput, StartError, WrongTensor
-from sm.http.messages import BOM, load_json
+from sm.http.messages import BOM
 
 
 @dataclass(slots=True, kw_only=True)
@@ -284,8 +281,6 @@ def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:
 
 def _from_base64(value: object, info: ValidationInfo) -> object:
     """Decode a JSON string of base64 or a data URL. Bytes of a raw body pass through."""
-    if isinstance(value, DecodedBase64):
-        return value.content
     if not isinstance(value, str):
         return value
     text = value.split(",", 1)[1] if value.startswith("data:") and "," in value else value
@@ -305,7 +300,7 @@ def _base64_fault(text: str) -> str:
     return "the end may be missing; send the bytes in standard base64 with its padding"
 
 
-def takes_decoded_base64(kind: type[Payload], name: str) -> bool:
+def takes_base64(kind: type[Payload], name: str) -> bool:
     """Return True if the field of this name is :data:`Base64Bytes`."""
     field = kind.model_fields.get(kind.field_of(name))
     return field is not None and any(
@@ -480,99 +475,6 @@ class TensorPayload(Payload):
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         return {"tensor": read_npy(body)}
-
-
-#: Bytes of the shortest string that is decoded directly. Strings of up to twice this length may be missed.
-MIN_BASE64_BYTES = 2**20
-
-
-class DecodedBase64:
-    """A long base64 string, decoded."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    @property
-    def text(self) -> str:
-        """The original text."""
-        return pybase64.b64encode(self.content).decode()
-
-
-def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any:
-    """Parse JSON, with :class:`DecodedBase64` for long strings in ``payload``, in its values or in its items.
-
-    ``is_bare`` decides whether a JSON value is the payload itself. If long strings occur elsewhere, or the
-    body is not JSON, the whole body goes to the parser, which raises :class:`orjson.JSONDecodeError`.
-    """
-    if len(body) < MIN_BASE64_BYTES:
-        return load_json(body)
-    marker = uuid.uuid4().hex
-    decoded_strings: dict[str, DecodedBase64] = {}
-    parts, copied_to = [], 0
-    for start, end, content in _find_strings(body):
-        placeholder = f"{marker}-{len(decoded_strings)}"
-        decoded_strings[placeholder] = DecodedBase64(content)
-        parts += [body[copied_to:start], placeholder.encode()]
-        copied_to = end
-    if not decoded_strings:
-        return load_json(body)
-    try:
-        parsed = load_json(b"".join([*parts, body[copied_to:]]))
-    except orjson.JSONDecodeError:
-        # Parse the original, so that the error names the right position.
-        return load_json(body)
-    if is_bare is not None and is_bare(parsed):
-        decoded = _fill(parsed, decoded_strings)
-    else:
-        decoded = parsed
-        if isinstance(parsed, dict) and "payload" in parsed:
-            parsed["payload"] = _fill(parsed["payload"], decoded_strings)
-    # A placeholder that is still there is a key, or is nested too deep.
-    return load_json(body) if decoded_strings else decoded
-
-
-def _find_strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield start, end and decoded content of each long base64 string.
-
-    Base64 between two quotes is a string unless the first quote is escaped: between two strings JSON has at
-    least a comma or a colon.
-    """
-    view, end, probe = memoryview(body), 0, MIN_BASE64_BYTES
-    while probe < len(body):
-        start = body.rfind(b'"', end, probe) + 1
-        end = body.find(b'"', probe)
-        if end < 0:
-            return
-        if start and end - start >= MIN_BASE64_BYTES and body[start - 2 : start - 1] != b"\\":
-            content = _decode_exactly(view[start:end])
-            if content is not None:
-                yield start, end, content
-        probe = end + MIN_BASE64_BYTES
-
-
-def _decode_exactly(text: memoryview) -> bytes | None:
-    """Decode base64; None if it is not base64, or if encoding it again gives another text."""
-    try:
-        content = pybase64.b64decode(text, validate=True)
-    except ValueError:
-        return None
-    last = len(content) % 3 or 3
-    return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
-
-
-def _fill(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
-    """Put decoded strings in the place of their placeholders, and remove them from ``decoded_strings``.
-
-    A payload is one record or a list of them; a record is a string or has some.
-    """
-    if isinstance(payload, list):
-        return [_fill(record, decoded_strings) for record in payload]
-    if isinstance(payload, dict):
-        return {
-            name: value if isinstance(value, list | dict) else _fill(value, decoded_strings)
-            for name, value in payload.items()
-        }
-    return decoded_strings.pop(payload, payload) if isinstance(payload, str) else payload
 
 
 NPY_MAGIC = b"\x93NUMPY"

@@ -13,7 +13,6 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-from sm.client.payloads import DecodedBase64
 from sm.errors import ClientFailed
 
 if TYPE_CHECKING:
@@ -89,8 +88,6 @@ def encodable(value: object) -> Any:
         return np.ascontiguousarray(value) if has_rows else value.tolist()
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, DecodedBase64):
-        return value.text
     if isinstance(value, Picture | Encoded):
         return value.as_json()
     if is_dataclass(value) and not isinstance(value, type):

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from sm.client.base import Client
-from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, keys_of, takes_decoded_base64
+from sm.client.payloads import ANY_TYPE, Payload, keys_of, takes_base64
 from sm.client.validation import validate
 from sm.errors import (
     BadInput,
@@ -184,9 +184,7 @@ def _members(client: Client, request: DispatchRequest, record: Any, path: FieldP
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
     members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)
     for name, value in members.items():
-        if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
-            members = {**members, name: value.text}
-        elif (value is True or value is False) and name in number_names(kind):
+        if (value is True or value is False) and name in number_names(kind):
             raise _not_a_number((*path, name))
     if request.parameters or request.attributes:
         read_options(request)
@@ -249,7 +247,7 @@ def _payload_fields(client: Client, record: object, path: FieldPath) -> Mapping[
             takes = ", ".join((JSON, JSON_LINES, *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
         return kind.read_raw(record.body, record.options)
-    if isinstance(record, (str, DecodedBase64)) and kind.main_field:
+    if isinstance(record, str) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):
         raise WrongPayload(f"must be {_expected_record(kind)}", field=path)
@@ -308,7 +306,7 @@ def _to_wrong_payload(
             explanation = f"means the same as {write_path((*path, field))}; send one of the two"
         elif first["type"] == "extra_forbidden":
             explanation = _no_such("field", set(kind.model_fields) - {"parameters"})
-        elif first["type"] == "bytes_type" and takes_decoded_base64(kind, name):
+        elif first["type"] == "bytes_type" and takes_base64(kind, name):
             explanation = "input should be a string in base64"
     elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
-from sm.client.payloads import MIN_BASE64_BYTES
-from sm.http.messages import CSV, JSON
+from sm.http.messages import CSV, JSON, LARGE_BODY_BYTES
 from sm.router.forms.v2 import OBJECT
 from sm.router.request_types import Message
 
@@ -16,7 +15,7 @@ def estimate_parsed_bytes(message: Message) -> int:
     them. It is not part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
-    if len(body) < MIN_BASE64_BYTES:
+    if len(body) < LARGE_BODY_BYTES:
         return 0
     if message.kind == JSON or OBJECT.match(body):
         marks: tuple[bytes, ...] = (b",", b"[", b"{")

@@ -13,11 +13,10 @@ from typing import Never
 
 from sm.client.base import Client
 from sm.client.decode_budget import DECODED
-from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
 from sm.errors import Interrupted, NotReady, TriremeError
-from sm.http.messages import Answer
+from sm.http.messages import LARGE_BODY_BYTES, Answer
 from sm.invocation import UNKNOWN, Invocation, begin, end
 from sm.models.table import Models
 from sm.router.admission import Admission, FairGate
@@ -104,7 +103,7 @@ class RequestFlow:
                 invocation.bytes_in = len(message.body)
                 if self.gate is not None and self.gate.waiting:
                     self._admit_unparsed(invocation, message)
-                is_small = len(message.body) < MIN_BASE64_BYTES
+                is_small = len(message.body) < LARGE_BODY_BYTES
                 with NOTHING if is_small else self._reserve_memory(message):
                     request = self.classifier.parse(message, invocation)
                     if isinstance(request, SessionCommand):

@@ -18,11 +18,10 @@ from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.client.decode_budget import DECODED
-from sm.client.payloads import MIN_BASE64_BYTES
 from sm.errors import BadInput, body_too_large
 from sm.http import responses
 from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
-from sm.http.messages import BOM, EVENTS, Answer
+from sm.http.messages import BOM, EVENTS, LARGE_BODY_BYTES, Answer
 from sm.http.responses import HEADERS_KEY, REQUEST_ID_KEY, request_id
 from sm.router.back_pressure import finish
 from sm.router.event_streams import with_final_error
@@ -67,7 +66,7 @@ def read_message(environ: WSGIEnvironment, max_body: int, model: str = "", targe
 def in_utf8(message: Message) -> Message:
     """Return a message whose text is UTF-8 without a byte order mark, whatever charset its caller chose."""
     body, content_type = message.body, message.headers.get("content-type", "")
-    with DECODED.reserve(BYTES_PER_CHARACTER * len(body) if len(body) >= MIN_BASE64_BYTES else 0):
+    with DECODED.reserve(BYTES_PER_CHARACTER * len(body) if len(body) >= LARGE_BODY_BYTES else 0):
         body = to_utf8(body, content_type)
     if not content_type or not is_text(kind_of(content_type)):
         return message._replace(body=body)

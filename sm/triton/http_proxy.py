@@ -22,7 +22,6 @@ import numpy as np
 import orjson
 
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED
-from sm.client.payloads import MIN_BASE64_BYTES
 from sm.errors import (
     BadInput,
     CallerGone,
@@ -36,7 +35,7 @@ from sm.errors import (
     UnsupportedType,
     body_too_large,
 )
-from sm.http.messages import brackets, count_opening, load_json, not_json
+from sm.http.messages import LARGE_BODY_BYTES, brackets, count_opening, load_json, not_json
 from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.model_paths import model_asked
@@ -444,7 +443,7 @@ def check_json(
     if (has_tensors or types) and text and not text.isspace():
         # The memory of a body as it came is reserved by now, that of an unpacked one is not.
         marks = (
-            0 if content is body or len(text) < MIN_BASE64_BYTES else sum(map(text.count, (b",", b"[", b"{")))
+            0 if content is body or len(text) < LARGE_BODY_BYTES else sum(map(text.count, (b",", b"[", b"{")))
         )
         with DECODED.reserve(BYTES_PER_MARK * marks):
             try:

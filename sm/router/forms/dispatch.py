@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from sm.client.base import Client
-from sm.client.payloads import MIN_BASE64_BYTES, parse_body
 from sm.errors import BadInput, WrongPayload
 from sm.http.messages import JSON, load_json, not_json
 from sm.router.forms.form import MEMBERS, Form, Reading, has_payload
@@ -47,7 +46,7 @@ class Dispatch(Form):
         ):
             return None
         try:
-            value = load_json(body) if len(body) < MIN_BASE64_BYTES else parse_body(body)
+            value = load_json(body)
         except orjson.JSONDecodeError as error:
             raise not_json(error) from None
         return check_members(value)

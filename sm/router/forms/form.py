@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import orjson
 
 from sm.client.base import Client
-from sm.client.payloads import parse_body
 from sm.client.sessions import Session
 from sm.errors import TriremeError
 from sm.http.media_types import RouteTypes, choose_kind, is_json, kind_of, media_type, parse
@@ -124,10 +123,7 @@ class Reading:
         if not self._parsed:
             self._parsed = True
             try:
-                if self.message.path:  # no form of its own path has a picture in "payload"
-                    self._value = load_json(self.body)
-                else:
-                    self._value = parse_body(self.body, self.is_bare if self.is_line else None)
+                self._value = load_json(self.body)
             except orjson.JSONDecodeError as error:
                 self._error = error
         return self._value

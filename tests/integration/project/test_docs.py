@@ -28,11 +28,8 @@ INTERNAL_NAMES = (
     " watches_readiness required_models streams takes_batches reads_nan takes_bodies model_config model_post_init names_of"
     " png as_json describe answers_unnamed count"
 )
-#: Types that the page describes as ``self.triton`` and the results of its calls, without their names, and one
-#: that only the dispatcher uses.
-NOT_IN_THE_REFERENCE = (
-    "DecodedBase64 Gatherer RequestContext ResultKind Triton ClientTriton ModelMetadata TensorMetadata"
-)
+#: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
+NOT_IN_THE_REFERENCE = "Gatherer RequestContext ResultKind Triton ClientTriton ModelMetadata TensorMetadata"
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 

@@ -5,36 +5,26 @@ from __future__ import annotations
 import base64
 import io
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from sm.client import payloads
-from sm.client.marks import Marks
 from sm.client.payloads import (
     MAX_NPY_HEADER_BYTES,
-    MIN_BASE64_BYTES,
     Base64Bytes,
-    DecodedBase64,
     ImagePayload,
     Payload,
     TensorPayload,
     TextPayload,
-    parse_body,
     read_npy,
 )
 from sm.errors import BadInput
-from sm.router.answers import dumps
-from sm.router.dispatch import validate_payload
-from sm.router.request_types import DispatchRequest
 from tests.support.hostile_pictures import encode
 from tests.support.npy_bodies import ARRAYS, damaged_bodies, encode_npy, header, with_header
 from tests.unit.client.memory import MIB, measured
@@ -142,78 +132,6 @@ def test_a_text_among_numbers_is_refused_without_using_much_memory(tensor: objec
     with measured() as peak, pytest.raises(BadInput):
         _ = TensorPayload(tensor=tensor).array
     assert peak.bytes < 10 * MIB
-
-
-#: Bytes from which a string is decoded where it lies, in the tests of small documents.
-SMALL = 16
-LONG = st.binary(min_size=SMALL, max_size=4 * SMALL).map(base64.b64encode).map(bytes.decode)
-ODD = st.sampled_from(["A" * 2 * SMALL + "QR==", "A" * 2 * SMALL + "\u00e9", '\\"' + "A" * 3 * SMALL])
-STRINGS = LONG | ODD | st.text(max_size=9)
-VALUES = st.recursive(
-    STRINGS | st.integers(-9, 9) | st.none(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(STRINGS, inner, max_size=3),
-    max_leaves=5,
-)
-OBJECTS = st.fixed_dictionaries({"payload": VALUES}, optional={"parameters": VALUES, "modelname": STRINGS})
-
-
-def decoded_places(value: Any, *place: object) -> Iterator[tuple[object, ...]]:
-    """Yield where strings were decoded: the names and positions on the way to each."""
-    if isinstance(value, DecodedBase64):
-        yield place
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in inside:
-        yield from decoded_places(inner, *place, key)
-
-
-@given(OBJECTS | VALUES, st.none() | st.integers(0, 400), st.sampled_from([b"", b'"', b"}", b'" 1}', b","]))
-@settings(max_examples=50)
-def test_a_document_is_read_as_by_orjson_whatever_is_decoded_in_it(
-    document: Any, cut: int | None, inserted: bytes
-) -> None:
-    body = dumps(document)
-    if cut is not None:
-        body = body[:cut] + inserted + body[cut:]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payloads, "MIN_BASE64_BYTES", SMALL)
-        try:
-            expected = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            with pytest.raises(orjson.JSONDecodeError) as caught:
-                parse_body(body)
-            assert str(caught.value) == str(error)
-            return
-        parsed = parse_body(body)
-    assert orjson.loads(dumps(parsed)) == expected
-    for first, *others in decoded_places(parsed):
-        assert first == "payload"
-        assert len([each for each in others if isinstance(each, str)]) <= 1, "deeper than a record's field"
-
-
-LONG_BASE64 = "ACGT" * MIN_BASE64_BYTES
-
-
-@pytest.mark.parametrize(
-    ("payload", "places"),
-    [
-        (LONG_BASE64, [("payload",)]),
-        ({"image": LONG_BASE64, "a": [1], "mask": LONG_BASE64}, [("payload", "image"), ("payload", "mask")]),
-        ([{"image": LONG_BASE64}, LONG_BASE64, 3], [("payload", 0, "image"), ("payload", 1)]),
-    ],
-    ids=["bare", "two fields", "list"],
-)
-def test_a_long_string_of_a_record_is_decoded_where_it_lies(payload: object, places: list[object]) -> None:
-    assert list(decoded_places(parse_body(dumps({"payload": payload})))) == places
-
-
-def test_each_field_gets_bytes_or_text_as_declared() -> None:
-    decoded = DecodedBase64(b"\x00\x10\x83" * 10)
-    client: Any = type("Client", (), {"name": "both", "payload": BytesAndTextPayload, "_marks": Marks()})()
-    for record in ({"image": decoded, "letters": decoded, "anything": decoded}, decoded):
-        payload: Any = validate_payload(client, DispatchRequest("both", [record], client=client), record)
-        assert payload.image is decoded.content
-        if record is not decoded:
-            assert payload.letters == payload.anything == "ABCD" * 10
 
 
 def assert_same(array: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:

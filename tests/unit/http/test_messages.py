@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sm.http.messages import LARGE_JSON_BYTES, caller_network, given_id, load_json, strict_json
+from sm.http import messages
+from sm.http.messages import (
+    LARGE_BODY_BYTES,
+    LARGE_JSON_BYTES,
+    caller_network,
+    given_id,
+    load_json,
+    strict_json,
+)
 from tests.support.request_id_examples import ACCEPTED, INFERENCE, REFUSED, ROOT, TRACE
 
 
@@ -73,6 +85,59 @@ def test_lists_and_texts_of_brackets_are_read(unit: str) -> None:
 def test_a_large_body_of_lists_that_is_not_json_is_refused(end: str) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         load_json(("[" + "[[[[[1]]]]]," * LARGE_JSON_BYTES + end).encode())
+
+
+#: Bytes from which a body is large, in the tests of small documents.
+SMALL = 32
+LONG = st.binary(min_size=SMALL, max_size=4 * SMALL).map(base64.b64encode).map(bytes.decode)
+ODD = st.sampled_from(["A" * 3 * SMALL + "\u00e9", '\\"' + "A" * 3 * SMALL, "[" * 3 * SMALL, "1e9" * SMALL])
+STRINGS = LONG | ODD | st.text(max_size=9)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    STRINGS | NUMBERS | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(STRINGS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    VALUES,
+    st.none() | st.integers(0, 400),
+    st.sampled_from([b"", b'"', b"}", b'" 1}', b",", b"1e999", b"NaN"]),
+)
+@settings(max_examples=400)
+def test_a_document_of_long_texts_is_read_as_by_orjson(
+    document: Any, cut: int | None, inserted: bytes
+) -> None:
+    body = json.dumps(document, ensure_ascii=False).encode(errors="replace")
+    if cut is not None:
+        body = body[:cut] + inserted + body[cut:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "LARGE_JSON_BYTES", 0)
+        patch.setattr(messages, "LARGE_BODY_BYTES", SMALL)
+        patch.setattr(messages, "MAX_OPENING", 1)
+        try:
+            expected = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            with pytest.raises(orjson.JSONDecodeError) as caught:
+                load_json(body)
+            assert str(caught.value) == str(error)
+            return
+        assert repr(load_json(body)) == repr(expected)
+
+
+def test_a_pictures_base64_is_read_by_the_parser_that_is_quick_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The usual one takes five to ten times as long."""
+    value = {
+        "modelname": "resnet",
+        "payload": {"image": "QUJD" * LARGE_BODY_BYTES},
+        "parameters": {"top": 0.5},
+    }
+    body = orjson.dumps(value)
+    monkeypatch.setattr(orjson, "loads", None)
+    assert load_json(body) == value
 
 
 @pytest.mark.parametrize("text", ["NaN", "a NaN", '"NaN', "\\", '\\"NaN', '\\\\"', "-Infinity", "é"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sm.client.base import Client
-from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, ImagePayload, Payload
+from sm.client.payloads import BodyPayload, ImagePayload, Payload
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES, OCTET_STREAM
@@ -255,12 +255,3 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
     assert (request.session.id, sessions.looked_up) == ("open", ["open"])
-
-
-def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:
-    line = b'{"image":"' + b"QUJD" * MIN_BASE64_BYTES + b'"}'
-    request = RequestClassifier(models(), "pictures").parse_line(
-        Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST
-    )
-    assert isinstance(request, DispatchRequest)
-    assert isinstance(request.records[0]["image"], DecodedBase64)

@@ -18,10 +18,9 @@ import pytest
 
 from sm.client import Client, TextPayload
 from sm.client.decode_budget import DECODED
-from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
 from sm.errors import BadInput, DeadlinePassed, Interrupted, Overloaded, TooLarge, UnknownModel, WrongPayload
-from sm.http.messages import EVENTS, JSON, JSON_LINES, Answer
+from sm.http.messages import EVENTS, JSON, JSON_LINES, LARGE_BODY_BYTES, Answer
 from sm.invocation import UNKNOWN, current
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SharedGeneration, now
@@ -212,7 +211,7 @@ def test_tensors_for_the_model_of_a_client_that_may_run_once_are_sent_once(
 
 
 def test_a_large_body_waits_for_memory_and_a_small_one_does_not(steps: Steps) -> None:
-    large = request_of("upper", ["a"] * MIN_BASE64_BYTES)
+    large = request_of("upper", ["a"] * LARGE_BODY_BYTES)
     with DECODED.reserve(DECODED.limit, "other"):
         with pytest.raises((DeadlinePassed, Overloaded)):
             steps.answer(large, seconds=0.1)
