@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sm.errors import DECODE_SETTING, Overloaded, TooLarge
 from sm.hardware import memory_limit
+from sm.http.messages import LARGE_BODY_BYTES, without_texts
 from sm.invocation import current, wait
 from sm.metrics import DECODED_BYTES
 from sm.polling import poll_until
@@ -23,7 +24,7 @@ from sm.settings import Settings
 
 #: Bytes of memory for each comma or bracket of JSON: 26 to 60 for numbers, 46 for lists, 128 for objects.
 BYTES_PER_MARK = 64
-#: A mark that occurs less often in a body is not accounted for.
+#: So many of them in a body are not accounted for.
 MAX_UNCOUNTED_MARKS = 1000
 #: A request that finds no room for this long is rejected. Other decodes usually end within that time.
 MAX_WAIT_S = 5.0
@@ -208,6 +209,18 @@ class Room:
 
     def __del__(self) -> None:
         self.close()
+
+
+def bytes_of_marks(count: int) -> int:
+    """Estimate the memory of parsed text with so many commas, brackets or lines; 0 for few."""
+    return BYTES_PER_MARK * count if count > MAX_UNCOUNTED_MARKS else 0
+
+
+def bytes_of_json(text: bytes) -> int:
+    """Estimate the memory of parsed JSON; 0 if it is small. 25 MiB of empty lists become 760 MiB."""
+    if len(text) < LARGE_BODY_BYTES:
+        return 0
+    return bytes_of_marks(sum(map(without_texts(text).count, (b",", b"[", b"{"))))
 
 
 def _current_model() -> str:

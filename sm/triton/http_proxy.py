@@ -21,7 +21,7 @@ import h11
 import numpy as np
 import orjson
 
-from sm.client.decode_budget import BYTES_PER_MARK, DECODED
+from sm.client.decode_budget import DECODED, bytes_of_json
 from sm.errors import (
     BadInput,
     CallerGone,
@@ -35,7 +35,7 @@ from sm.errors import (
     UnsupportedType,
     body_too_large,
 )
-from sm.http.messages import LARGE_BODY_BYTES, brackets, count_opening, load_json, not_json
+from sm.http.messages import brackets, count_opening, load_json, not_json
 from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.model_paths import model_asked
@@ -442,10 +442,7 @@ def check_json(
             raise BadInput(f"a tensor has more elements than the body of {len(content)} bytes can have")
     if (has_tensors or types) and text and not text.isspace():
         # The memory of a body as it came is reserved by now, that of an unpacked one is not.
-        marks = (
-            0 if content is body or len(text) < LARGE_BODY_BYTES else sum(map(text.count, (b",", b"[", b"{")))
-        )
-        with DECODED.reserve(BYTES_PER_MARK * marks):
+        with DECODED.reserve(0 if content is body else bytes_of_json(text)):
             try:
                 request = load_json(text)
             except orjson.JSONDecodeError as error:

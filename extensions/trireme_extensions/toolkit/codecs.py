@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.client import results
-from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
+from sm.client.decode_budget import DECODED, bytes_of_marks
 from sm.client.payloads import MAX_TEXT_BYTES, array_of, read_npy, write_npy
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, TriremeError, UnsupportedType
 from sm.http.media_types import CANONICAL
@@ -179,7 +179,7 @@ def _decode_json_lines(data: str | bytes) -> Any:
     lines = to_text(data)
     # Bodies that begin with a brace were counted already: they may be JSON that names its model.
     marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
-    with DECODED.reserve(BYTES_PER_MARK * marks if marks > MAX_UNCOUNTED_MARKS else 0):
+    with DECODED.reserve(bytes_of_marks(marks)):
         values = []
         # Do not use splitlines: strings in JSON may contain other line separators.
         for number, line in enumerate(io.StringIO(lines, newline="\n"), 1):
