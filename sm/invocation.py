@@ -81,45 +81,6 @@ class Suspicion(NamedTuple):
     triton_crashes: int
 
 
-class WaitingTime:
-    """Counts the seconds in which calls of one invocation wait. Calls that wait side by side count once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting, self._since, self._spent = 0, 0.0, 0.0
-
-    @classmethod
-    def of(cls, invocation: Invocation) -> WaitingTime:
-        """Return the waiting time of an invocation."""
-        with _WAITING_TIME_LOCK:
-            if invocation.waiting_time is None:
-                invocation.waiting_time = cls()
-            return invocation.waiting_time
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count until the end of the block."""
-        with self._lock:
-            if not self._waiting:
-                self._since = time.monotonic()
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._spent += time.monotonic() - self._since
-
-    def spent(self) -> float:
-        """Return the seconds so far."""
-        with self._lock:
-            return self._spent + (time.monotonic() - self._since if self._waiting else 0.0)
-
-
-_WAITING_TIME_LOCK = threading.Lock()
-
-
 class Ticket(NamedTuple):
     """The generations with which the answer to a call of Triton is confirmed."""
 
@@ -161,8 +122,8 @@ class Invocation:
     arrival: str = ""
     #: The note that it runs, if it may run only once.
     note: Path | None = None
-    #: How long its calls have waited; None if none did.
-    waiting_time: WaitingTime | None = None
+    #: Seconds that its calls have waited; calls that wait side by side count once.
+    spent_waiting: float = 0.0
     #: True if its calls have several records together, so that a process that dies accuses them all.
     is_batch: bool = False
     #: Set when a process died under a batch. The calls of one of its records are then sent alone.

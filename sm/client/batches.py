@@ -259,7 +259,7 @@ class Batches:
         invocation.repeatable = self._client.repeatable
         # They all use this client, which is made for one version of each model.
         invocation.leases = lead.invocation.leases
-        invocation.waiting_time = lead.invocation.waiting_time
+        invocation.spent_waiting = lead.invocation.spent_waiting
         return invocation
 
     def _run(
@@ -277,7 +277,7 @@ class Batches:
             for each in {record.invocation for record in records}:
                 each.tickets |= invocation.tickets
                 each.repeats += invocation.repeats
-                each.waiting_time = each.waiting_time or invocation.waiting_time
+                each.spent_waiting = max(each.spent_waiting, invocation.spent_waiting)
                 for stage, seconds in invocation.stages.items():
                     each.stages[stage] = each.stages.get(stage, 0.0) + seconds
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
-from sm.invocation import Invocation, Ticket, WaitingTime, wait
+from sm.invocation import Invocation, Ticket, wait
 from sm.metrics import MODELS, REPEATS
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STOPPED, TRITON_ITSELF, now, slot
@@ -149,10 +149,8 @@ class Calls:
             if failures.suspect is not None and invocation.is_batch:
                 invocation.suspicion = failures.suspicion
                 raise ModelCrashed("a process died while it had several records; each is sent alone")
-            waiting_time = WaitingTime.of(invocation)
             with self._turn(failures.suspect) as take_turn:
-                with waiting_time.waiting():
-                    ticket = self._wait(model, failures, invocation, take_turn, waiting_time)
+                ticket = self._wait(model, failures, invocation, take_turn)
                 if failures.triton_crashed():
                     continue  # perhaps alone
                 if isinstance(failures.last, Interrupted):
@@ -164,20 +162,18 @@ class Calls:
                     failures.add(error.with_traceback(None), ticket)
 
     def _wait(
-        self,
-        model: str,
-        failures: Failures,
-        invocation: Invocation,
-        take_turn: Callable[[], bool],
-        waiting_time: WaitingTime,
+        self, model: str, failures: Failures, invocation: Invocation, take_turn: Callable[[], bool]
     ) -> Ticket:
         """Wait until a call of the model may be sent."""
         began, sentence = time.monotonic(), failures.last.sentence
+        before = invocation.spent_waiting
 
         def check() -> None:
             if self._shared.triton == STOPPED:
                 raise Unavailable(f"the box is stopping: {sentence}")
-            if waiting_time.spent() > self._seconds:
+            spent = max(before + time.monotonic() - began, invocation.spent_waiting)
+            invocation.spent_waiting = spent
+            if spent > self._seconds:
                 raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
 
         def admit() -> Ticket | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sm.errors import CallerGone, DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
-from sm.invocation import Invocation, Suspicion, Ticket, WaitingTime
+from sm.invocation import Invocation, Suspicion, Ticket
 from sm.model_processes.answer_guard import AnswerGuard
 from sm.model_processes.generations import SERVES, STARTS_AGAIN, STOPPED, UNSTABLE, SharedGeneration, now
 from sm.triton.calls import Calls
@@ -226,14 +226,17 @@ def test_all_waits_of_a_request_share_its_time(setup: Setup) -> None:
 
 
 def test_waits_side_by_side_count_once(setup: Setup) -> None:
-    waiting_time = WaitingTime.of(setup.deadline)
-    assert WaitingTime.of(setup.deadline) is waiting_time
-    with waiting_time.waiting(), waiting_time.waiting():
-        time.sleep(0.05)
-    spent = waiting_time.spent()
-    assert spent >= 0.05
-    time.sleep(0.05)
-    assert waiting_time.spent() == spent
+    setup.shared.triton = STARTS_AGAIN
+    began, calls = time.monotonic(), setup.calls(0.5)
+
+    def run(delay: float) -> None:
+        time.sleep(delay)
+        with pytest.raises(Unavailable):
+            calls.run("m", Call(NotReady("Triton is not there")), setup.deadline)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(run, (0.0, 0.0, 0.0, 0.1, 0.2, 0.3)))
+    assert 0.5 < setup.deadline.spent_waiting <= time.monotonic() - began
 
 
 def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(setup: Setup) -> None:
