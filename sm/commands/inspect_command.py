@@ -86,8 +86,7 @@ def _state(model: Model, number: int) -> str:
     gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
     graph = ", ".join((manifest.precision, *manifest.changes))
     warning = ", with warnings" if manifest.warnings else ""
-    cost = f", {manifest.quantized}" if manifest.quantized else ""
-    said = f"{gpu}{cost}{_described(model, number, manifest)}{warning}"
+    said = f"{gpu}{_described(model, number, manifest)}{warning}"
     return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{said}"
 
 

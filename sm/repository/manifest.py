@@ -5,9 +5,10 @@ It lies in the version folder, as each version may have been built elsewhere. Tr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -66,36 +67,6 @@ class Accuracy(Part):
         )
 
 
-class Quantized(Part):
-    """The cost of int8 by a measure from 0 to 1, on inputs that the quantization saw and on others."""
-
-    tool: str
-    #: The measure: ``accuracy``, or how often the answers are those of fp32.
-    measure: str
-    #: The folder with the inputs; how many calibrated, how many the control judged, how many others count.
-    data: str = ""
-    calibrated: int
-    controlled: int
-    held_out: int
-    before: float
-    after: float
-    held_out_before: float | None = None
-    held_out_after: float | None = None
-    #: The drop that was allowed.
-    max_drop: float
-    #: The layers that stayed in fp32.
-    unquantized: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        kept = f", {len(self.unquantized)} layers in fp32" if self.unquantized else ""
-        if self.held_out_after is None or self.held_out_before is None:
-            before, after, of = self.before, self.after, f"{self.controlled} inputs, none held out"
-        else:
-            before, after = self.held_out_before, self.held_out_after
-            of = f"{self.held_out} held-out inputs"
-        return f"int8: {self.measure} {before:.1%} -> {after:.1%} of {of}{kept}"
-
-
 class Profile(Part):
     """The shapes of one input that a plan was built for."""
 
@@ -129,8 +100,8 @@ class Manifest(Part):
     built: AwareDatetime
     #: None if nothing was compared.
     accuracy: Accuracy | None = None
-    #: The cost of int8 in right answers; None without a graph in int8.
-    quantized: Quantized | None = None
+    #: What int8 cost in right answers, as the tools measured it; None without a graph in int8.
+    quantized: Mapping[str, Any] | None = None
     #: Sentences that a reader should know before using the model.
     warnings: tuple[str, ...] = ()
 
@@ -180,19 +151,6 @@ class Manifest(Part):
         if _same_version(self.tool.version, tensorrt):
             return True
         return self.version_compatible and version_numbers(self.tool.version) <= version_numbers(tensorrt)
-
-    def find_doubt(self, hardware: Hardware) -> str | None:
-        """Say that a plan may not load, as a number of a version is unknown; None if both are known."""
-        available = hardware.tensorrt
-        if self.target != "tensorrt" or self.gpu is None or available is None or self.version_compatible:
-            return None
-        if min(map(len, map(_numbers, (self.tool.version, available)))) == VERSION_NUMBERS:
-            return None
-        return (
-            f"{self.model}'s plan was built with TensorRT {self.tool.version}, and this box has {available}: "
-            f"TensorRT compares {VERSION_NUMBERS} numbers, and not all are known. If Triton refuses the "
-            f"plan, build it here: sm build-model {self.model} --target tensorrt."
-        )
 
 
 def now() -> datetime:

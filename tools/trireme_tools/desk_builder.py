@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sm.errors import CommandError
-from sm.repository.manifest import Accuracy, Quantized
+from sm.repository.manifest import Accuracy
 from sm.settings import HERE
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.graph_runner import session
@@ -154,7 +154,7 @@ class DeskBuilder(ModelBuilder):
         version = staged / VERSION
         self._add_golden_data(request, graphs, trial, version)
         by_record = config.max_batch_size > 0 and not config.HasField("dynamic_batching")
-        quantized: Quantized | None = None
+        quantized: dict[str, Any] | None = None
         if request.calibration and request.target == "cpu":
             with self.progress.step(f"{request.model}: comparing on {request.calibration}"):
                 quantized = self._compare_on_inputs(request, graphs, staged, by_record)
@@ -172,7 +172,7 @@ class DeskBuilder(ModelBuilder):
 
     def _compare_on_inputs(
         self, request: BuildRequest, graphs: Graphs, staged: Path, by_record: bool
-    ) -> Quantized | None:
+    ) -> dict[str, Any] | None:
         """Write the report on each engine's accuracy on a team's inputs; make the graph in int8 if asked."""
         version = staged / VERSION
         graph, client = Graph.read(version / GRAPH), HERE / "clients" / request.model
@@ -207,4 +207,4 @@ class DeskBuilder(ModelBuilder):
             picture = int8_report.draw_differences(folder, staged, inputs, answers, measure)
             notes = int8_report.describe(quantized, inputs, answers, measure, picture)
         (staged / REPORT).write_text(write_report(known, version, by_record, notes))
-        return quantized
+        return quantized.model_dump() if quantized else None

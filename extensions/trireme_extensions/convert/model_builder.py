@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sm.errors import CommandError
 from sm.repository import manifest
-from sm.repository.manifest import Accuracy, Manifest, Quantized
+from sm.repository.manifest import Accuracy, Manifest
 from sm.repository.models import sha256, write_config
 from trireme_extensions.convert import build_request, targets
 from trireme_extensions.convert.accuracy import Comparison
@@ -57,7 +57,7 @@ class MeasuredEngines(NamedTuple):
     """The order of the engines by their times, and what int8 cost, for the manifest."""
 
     engines: tuple[str, ...] = ()
-    quantized: Quantized | None = None
+    quantized: Mapping[str, Any] | None = None
 
 
 class ModelBuilder:

@@ -26,6 +26,7 @@ from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Golden, Wanted
 from trireme_tools.build.accuracy_report import REPORT
+from trireme_tools.build.int8_cost import Quantized
 from trireme_tools.desk_builder import DeskBuilder
 from trireme_tools.progress import Progress
 from trireme_tools.tune.tune_command import order_engines
@@ -160,10 +161,10 @@ def test_int8_says_what_it_costs_and_is_what_a_start_takes(
     version, config = folder / "1", read_config(folder)
     made = Manifest.read(version)
     assert made is not None
-    assert made.quantized is not None
-    assert (made.quantized.calibrated, made.quantized.held_out, made.quantized.data) == (4, 2, "inputs")
-    assert made.quantized.before - made.quantized.after <= 0.05
-    assert made.quantized.unquantized == ()
+    cost = Quantized.model_validate(made.quantized)
+    assert (cost.calibrated, cost.held_out, cost.data) == (4, 2, "inputs")
+    assert cost.before - cost.after <= 0.05
+    assert cost.unquantized == ()
     assert "| held out | 2 |" in (folder / REPORT).read_text()
     values = {name: {"string_value": value.string_value} for name, value in config.parameters.items()}
     wanted = Wanted.read({"parameters": values, "max_batch_size": config.max_batch_size}, {})

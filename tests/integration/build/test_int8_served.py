@@ -17,6 +17,7 @@ from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from tests.support.boxes import running_box
 from tests.support.client_environments import python_with
+from trireme_tools.build.int8_cost import Quantized
 
 #: The cat in the sample chelsea.jpg, in YOLO's form.
 CAT = "15 0.47 0.49 0.9 0.98\n"
@@ -48,11 +49,11 @@ def test_pictures_with_right_boxes_become_a_served_model(tmp_path: Path) -> None
         said[command] = done.stdout
     made = Manifest.read(tmp_path / "models/yolov5/1")
     assert made is not None
-    assert made.quantized is not None
-    assert (made.quantized.measure, made.quantized.data) == ("mAP@0.5:0.95", "val")
-    assert (made.quantized.controlled, made.quantized.held_out) == (6, 3)
-    assert made.quantized.before > 0.5
-    assert made.quantized.before - made.quantized.after <= 0.01
+    cost = Quantized.model_validate(made.quantized)
+    assert (cost.measure, cost.data) == ("mAP@0.5:0.95", "val")
+    assert (cost.controlled, cost.held_out) == (6, 3)
+    assert cost.before > 0.5
+    assert cost.before - cost.after <= 0.01
     assert "| all, mAP@0.5 | 9 | 100.0% | 100.0% |" in (tmp_path / "models/yolov5/accuracy.md").read_text()
     assert "mAP@0.5:0.95" in said["inspect models"]
     with running_box(tmp_path, tmp_path / "models", TRIREME_PRECISION="auto") as box:

@@ -12,12 +12,13 @@ import pytest
 from sm.commands.inspect_command import report, table
 from sm.repository import problems
 from sm.repository.machine import VERSION, Machine
-from sm.repository.manifest import NAME, Quantized
+from sm.repository.manifest import NAME
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.onnx_graphs import EMPTY_GRAPH
 from tests.support.plans import plan_manifest
 from tests.support.sm_command import run_sm
 from trireme_extensions.convert.targets import RUNNER
+from trireme_tools.build.int8_cost import Quantized
 
 pytestmark = pytest.mark.core
 
@@ -183,7 +184,7 @@ def test_int8_is_shown_with_what_it_cost(tmp_path: Path) -> None:
         held_out_after=0.79,
         max_drop=0.01,
     )
-    manifest = plan_manifest(target="cpu", gpu=None, precision="fp32", quantized=quantized)
+    manifest = plan_manifest(target="cpu", gpu=None, precision="fp32", quantized=quantized.model_dump())
     manifest.write(write_model(tmp_path) / "1")
     ((state,),) = (row["manifest"] for row in report(tmp_path)["models"])
     assert "int8: accuracy 80.0% -> 79.0% of 55 held-out inputs" in state

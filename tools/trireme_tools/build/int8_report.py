@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sm.repository.manifest import Quantized
+from trireme_tools.build.int8_cost import Quantized
 from trireme_tools.build.measure import Answer, Input, Measure
 
 #: The picture beside the report, the inputs in it, and the pixels of each.
