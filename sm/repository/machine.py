@@ -111,7 +111,8 @@ def _triton_version(program: Path) -> tuple[int, ...]:
     if is_wheel(program):
         return WHEEL_TRITON_VERSION
     try:
-        return models.version_numbers((program.parent.parent / "TRITON_VERSION").read_text())
+        version = (program.parent.parent / "TRITON_VERSION").read_text().strip()
+        return hardware.version_numbers(version)[:2]
     except OSError:
         return ()
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from sm import hardware
 from sm.errors import StartError
 from sm.settings import PROGRAM, Settings
 
@@ -356,15 +357,9 @@ def without_gpu(config: Any) -> Any:
 def protobuf_version() -> tuple[int, ...]:
     """Return the Triton version that the protobuf comes from; empty if unknown."""
     try:
-        return version_numbers(importlib.metadata.version("tritonclient"))
+        return hardware.version_numbers(importlib.metadata.version("tritonclient"))[:2]
     except importlib.metadata.PackageNotFoundError:
         return ()
-
-
-def version_numbers(text: str) -> tuple[int, ...]:
-    """Return the major and minor version; empty if ``text`` is not a version."""
-    match = re.match(r"(\d+)\.(\d+)", text.strip())
-    return (int(match[1]), int(match[2])) if match else ()
 
 
 def _explain(path: Path, error: text_format.ParseError) -> ValueError:

@@ -163,17 +163,8 @@ def plans(inspected: Sequence[Model]) -> list[Problem]:
     from sm.hardware import Hardware
 
     hardware = Hardware.find()
-    return [problem for folder in plan_folders if (problem := _plan_problem(folder, hardware))]
-
-
-def _plan_problem(folder: Path, hardware: Hardware) -> Problem | None:
-    from sm.repository.manifest import Manifest
-
-    if sentence := manifest_problem(folder, hardware):
-        return Problem(sentence, is_local=True)
-    manifest = Manifest.read(folder)
-    doubt = manifest.find_doubt(hardware) if manifest else None
-    return Problem(doubt, is_certain=False, is_local=True) if doubt else None
+    sentences = (manifest_problem(folder, hardware) for folder in plan_folders)
+    return [Problem(sentence, is_local=True) for sentence in sentences if sentence]
 
 
 def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
@@ -298,12 +289,6 @@ def _unusable_versions(model: Model) -> Iterator[Problem]:
             yield Problem(
                 f"{model.shown()} has the version folder {name!r}: a version is at most {MAX_VERSION}.",
                 hangs=True,
-            )
-        elif name.isdecimal() and not name.isascii():
-            yield Problem(
-                f"{model.shown()} has the folder {name!r}, which Triton does not take for a version: write "
-                f"it with the digits 0 to 9.",
-                is_certain=not model.versions,
             )
 
 

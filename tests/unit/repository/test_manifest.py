@@ -57,16 +57,6 @@ def test_a_plan_of_another_machine_is_refused_with_both_versions(
     assert "sm build-model resnet --target tensorrt" in misfit
 
 
-@pytest.mark.parametrize(
-    ("built", "available", "is_doubtful"),
-    [("10.1.0.27", "10.1.0.27", False), ("10.1.0", "10.1.0.27", True), ("10.1.0.27", "10.1.0", True)],
-)
-def test_a_plan_is_doubtful_if_one_number_is_unknown(built: str, available: str, is_doubtful: bool) -> None:
-    plan, hardware = plan_built_with(built), Hardware((A10G, T4), available)
-    assert plan.find_misfit(hardware) is None
-    assert (plan.find_doubt(hardware) is not None) == is_doubtful
-
-
 ANY_LATER = {"version_compatible": True}
 
 
