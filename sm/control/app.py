@@ -162,7 +162,7 @@ def build_loader(
     room: MemoryRoom | None = None,
     clients: Mapping[str, ClientSource] = NO_CLIENTS,
 ) -> ModelLoader:
-    """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
+    """Create the loader of this box; it also undoes loads that an earlier process left unfinished."""
     loader = ModelLoader(
         LoadRecords(box.models_file),
         Staging(box.served, box.archives_folder),
@@ -177,7 +177,6 @@ def build_loader(
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),
     )
-    threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
     loader.watch()
     if box.multi_model:
         # A platform loads again what it gets a 404 for; on demand nobody else does, and requests wait for it.

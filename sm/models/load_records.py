@@ -25,7 +25,7 @@ MAX_NAMES = 20
 class State(StrEnum):
     """The purpose of a loaded model."""
 
-    #: It is being loaded or unloaded, or that was interrupted.
+    #: It is being loaded or unloaded; or that was interrupted, or its caller no longer waits for it.
     CHANGING = "changing"
     #: A new version, of which the workers make their clients.
     STAGED = "staged"
@@ -86,7 +86,7 @@ class LoadRecord:
 
     def beside(self, state: State) -> LoadRecord:
         """Return it as a version that does not serve: callers cannot name it."""
-        return replace(self, name=f"{self.model}@{self.id}", version_of=self.model, state=state)
+        return replace(self, name=f"{self.model}@{self.id}", target="", version_of=self.model, state=state)
 
 
 @dataclass(frozen=True)

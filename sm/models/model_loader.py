@@ -37,7 +37,7 @@ from sm.plugins.sources import ClientSource, discover
 from sm.polling import WATCH_S, Poll
 from sm.repository.machine import Machine
 from sm.repository.models import CODE
-from sm.triton.model_control import HELD_STATES, ModelControl
+from sm.triton.model_control import CHANGING_STATES, HELD_STATES, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 
 log = logging.getLogger(__name__)
@@ -84,9 +84,6 @@ class ModelLoader:
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
         self._load_timeout, self._replace_triton, self._clients = load_timeout, replace_triton, clients
         self._room = room or MemoryRoom()
-        #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
-        #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
-        self._abandoned: dict[str, LoadRecord] = {}
         self._lock = threading.Lock()
         #: The names that are being loaded or unloaded; True for unloading, perhaps by the box itself for lack
         #: of memory.
@@ -140,7 +137,7 @@ class ModelLoader:
         """
         identity, url = secrets.token_hex(4), str(repository / name)
         record = LoadRecord(name, url, identity, "", {}, folder=url, version=version).beside(State.CHANGING)
-        with self.using(repository / name), self._claim_name(name):
+        with self.using(repository / name), self._claim_name(record.name):
             self.records.put(record)
             with self._beginning(record, repository):
                 archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
@@ -152,13 +149,12 @@ class ModelLoader:
                 prepare(record)
             return record
 
-    def take_over(self, record: LoadRecord) -> LoadRecord | None:
-        """Let a version take the place of the one that serves; return that, under its new name."""
+    def take_over(self, record: LoadRecord) -> None:
+        """Let a version take the place of the one that serves, which is retired."""
         old = self.records.read().records.get(record.model)
-        retired = None if old is None else old.beside(State.RETIRED)
+        retired = () if old is None else (old.beside(State.RETIRED),)
         new = replace(record, name=record.model, version_of="", state=State.SERVES, canary=None)
-        self.records.change((new, retired) if retired else (new,), (record.name,))
-        return retired
+        self.records.change((new, *retired), (record.name,))
 
     def unload(self, name: str) -> None:
         """Unload an archive and wait until its models are out of memory. Raises :class:`UnknownModel`."""
@@ -229,46 +225,35 @@ class ModelLoader:
         return [model for model in models if states.get(model) not in HELD_STATES]
 
     def reap(self) -> None:
-        """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""
-        if not self._abandoned:
+        """Remove what is half loaded and nobody loads any more: the caller gave up, or the process died.
+
+        If too many such loads hang, Triton is replaced.
+        """
+        records = self.records.read().records.values()
+        left = [record for record in records if not record.loaded and record.name not in self._busy]
+        if not left:
             return
-        states = self._triton.states()
-        for record in list(self._abandoned.values()):
-            if record.id in self._reloading:
+        try:
+            states = self._triton.states()
+        except NotReady:  # the next Triton does not load them
+            return
+        for record in left:
+            is_changing = any(states.get(model) in CHANGING_STATES for model in record.models.values())
+            if is_changing or record.id in self._reloading:
                 continue
-            loaded = [model for model in record.models.values() if states.get(model) in HELD_STATES]
-            if any(states[model] != "READY" for model in loaded):
-                continue
-            for model in reversed(loaded):
-                self._triton.unload(model)
-            self._staging.remove(record.models, record.id)
-            with self._lock:
-                del self._abandoned[record.id]
-            self._keep_sources()
-        remaining = (model for record in list(self._abandoned.values()) for model in record.models.values())
-        stuck = [model for model in remaining if states.get(model) == "LOADING"]
+            with contextlib.suppress(Conflict, Overloaded), self._claim_name(record.name):
+                # It may have been loaded again meanwhile.
+                if self.records.read().records.get(record.name) == record:
+                    self._undo(record)
+        stuck = [
+            model for record in left for model in record.models.values() if states.get(model) == "LOADING"
+        ]
         if len(stuck) >= MAX_STUCK_LOADS:
             self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
 
     def watch(self) -> None:
         """Start a thread that calls :meth:`reap` at intervals."""
-
-        def reap_quietly() -> None:
-            try:
-                self.reap()
-            except NotReady:
-                pass  # the next Triton does not load them
-            except TriremeError as error:
-                log.error("%s", error.sentence)
-
-        Poll("abandoned-loads", WATCH_S, reap_quietly, first_s=0.0).start()
-
-    def recover(self) -> None:
-        """Undo what an earlier process left unfinished."""
-        for record in list(self.records.read().records.values()):
-            if not record.loaded:
-                with contextlib.suppress(Conflict), self._claim_name(record.name):
-                    self._remove_leftovers(record.name)
+        Poll("unfinished-loads", WATCH_S, self.reap, first_s=0.0).start()
 
     @contextlib.contextmanager
     def using(self, folder: Path) -> Iterator[None]:
@@ -285,7 +270,7 @@ class ModelLoader:
     def _keep_sources(self) -> None:
         """Keep the folders of all archives, also those of which Triton may still be loading the models."""
         with self._keep_lock:
-            records = [*self.records.read().records.values(), *list(self._abandoned.values())]
+            records = self.records.read().records.values()
             used = {record.id: (Path(record.folder),) for record in records if record.folder}
             self._keep({**used, **self._in_use.copy()})
 
@@ -349,7 +334,7 @@ class ModelLoader:
     def _name_models(self, record: LoadRecord, archive: Archive, desired: str) -> LoadRecord:
         """Choose names in Triton for the archive's models, and record them."""
         with self._lock:
-            others = [*self.records.read().records.values(), *self._abandoned.values()]
+            others = self.records.read().records.values()
             used_names = {model for other in others for model in other.models.values()}
             # A load that never ends keeps its name for as long as this Triton runs.
             used_names |= {model for model, state in self._triton.states().items() if state == "LOADING"}
@@ -419,10 +404,8 @@ class ModelLoader:
         states = self._triton.states()
         is_loading = any(states.get(model) == "LOADING" for model in record.models.values())
         if is_loading or record.id in self._reloading:
-            # Unloading it now would wait for its load.
-            with self._lock:
-                self._abandoned[record.id] = record
-            self.records.remove(record.name)
+            # Unloading it now would wait for its load, and without its files Triton would block all loads.
+            self.records.change((record.beside(State.CHANGING),), (record.name,))
             return
         # The entry first: an ensemble before its steps.
         for model in reversed(list(record.models.values())):

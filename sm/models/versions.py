@@ -77,6 +77,9 @@ class Versions:
         #: Versions that failed, or were rolled back; none is tried again until the repository has others.
         self._refused: dict[str, str] = {}
         self._seen: dict[str, str] = {}
+        #: The last verdict about each canary, and when an old version may be unloaded, by record id.
+        self._verdicts: dict[str, str] = {}
+        self._ends: dict[str, float] = {}
         box.prepared_folder.mkdir(exist_ok=True)
         if not box.models_file.exists():
             first = box.first_versions.items()
@@ -84,10 +87,10 @@ class Versions:
         for record in list(loader.records.read().records.values()):
             for version, reason in record.refused.items():
                 self._refused[record.name], self.failures[record.name] = version, reason
-            if record.state is State.CANARY:
-                self._watch(record)
-            elif record.state in (State.STAGED, State.RETIRED):  # an earlier control plane was replacing it
-                self._retire_later(record)
+            if record.state is State.STAGED:  # an earlier control plane was loading it
+                loader.records.put(replace(record, state=State.RETIRED))
+        Poll("canaries", SLOW_WATCH_S, self._judge_canaries).start()
+        Poll("old-versions", WATCH_S, self._unload_old).start()
 
     def look(self) -> None:
         """Replace every model that has changed and is complete: two looks see the same files.
@@ -165,7 +168,6 @@ class Versions:
         VERSIONS.labels(MODELS.of(name), ROLLED_BACK).inc()
         extra = {"model": name, "version": canary.id}
         log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
-        self._retire_later(retired)
 
     def _find_canary(self, name: str, identity: str = "") -> LoadRecord:
         canary = self._loader.records.read().canaries.get(name)
@@ -173,31 +175,30 @@ class Versions:
             raise Conflict(f"{name[:200]!r} has no canary: sm push {name[:200]} --canary 10 starts one")
         return canary
 
-    def _watch(self, record: LoadRecord) -> None:
-        """Judge a canary until it has been promoted or rolled back."""
-        before = UNDECIDED
-
-        def look() -> None:
-            nonlocal before
-            canary = self._loader.records.read().canaries.get(record.model)
-            if canary is None or canary.id != record.id or canary.canary is None:
-                poll.stop()
-                return
-            found = self._compare(self._count(record.model), canary.canary.counted)
+    def _judge_canaries(self) -> None:
+        """Promote or roll back a canary that is to end by itself; log each new verdict about another."""
+        for name, record in self._loader.records.read().canaries.items():
+            assert record.canary is not None
+            found = self._compare(self._count(name), record.canary.counted)
             verdict, reason = found["verdict"], found["reason"]
-            with contextlib.suppress(Conflict):  # somebody was faster
-                if canary.canary.auto and verdict == PASSED:
-                    self.promote(record.model, record.id)
-                elif canary.canary.auto and verdict == WORSE:
-                    self.roll_back(record.model, reason, record.id)
-            if verdict != before and not canary.canary.auto:
+            if record.canary.auto:
+                with contextlib.suppress(Conflict):  # somebody was faster
+                    if verdict == PASSED:
+                        self.promote(name, record.id)
+                    elif verdict == WORSE:
+                        self.roll_back(name, reason, record.id)
+            elif verdict != self._verdicts.get(record.id, UNDECIDED):
                 level = logging.WARNING if verdict == WORSE else logging.INFO
-                extra = {"model": record.model, "version": record.id}
-                log.log(level, "the canary: %s", reason, extra=extra)
-            before = verdict
+                log.log(level, "the canary: %s", reason, extra={"model": name, "version": record.id})
+            self._verdicts[record.id] = verdict
 
-        poll = Poll("canary", SLOW_WATCH_S, look)
-        poll.start()
+    def _unload_old(self) -> None:
+        """Unload each old version whose time is over and whose last request has ended."""
+        for record in list(self._loader.records.read().records.values()):
+            now = time.monotonic()
+            if record.state is State.RETIRED and now >= self._ends.setdefault(record.id, now + self._drain_s):
+                with contextlib.suppress(TriremeError):
+                    self._loader.unload_idle(record, self._box.leases_folder)
 
     def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
         version, snapshot = models.digest(folder, name), self._loader.records.read()
@@ -245,18 +246,15 @@ class Versions:
         log.info(
             "a canary gets %d %% of the requests", canary.percent, extra={"model": name, "version": record.id}
         )
-        self._watch(record)
         return IS_CANARY
 
     def _serve(self, record: LoadRecord) -> None:
         """Let a version that is loaded serve all requests, and retire the one that did."""
         name = record.model
-        retired = self._loader.take_over(record)
+        self._loader.take_over(record)
         self.failures.pop(name, None)
         VERSIONS.labels(MODELS.of(name), SERVES).inc()
         log.info("a new version serves", extra={"model": name, "version": record.id})
-        if retired is not None:
-            self._retire_later(retired)
 
     def _check_alone(self, name: str) -> None:
         """Raise :class:`BadInput` if another model calls this one within Triton, where it has one name."""
@@ -286,21 +284,12 @@ class Versions:
             workers = hardware.children(data) if data else set()
             return bool(workers) and all(str(worker) in answers for worker in workers)
 
-        if not poll_until(are_ready, self._timeout_s):
-            raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
-
-    def _retire_later(self, record: LoadRecord) -> None:
-        # A new worker need not prepare for it.
-        shutil.rmtree(self._box.prepared_folder / record.id, ignore_errors=True)
-
-        def retire() -> None:
-            """Unload it when its time is over and its last request has ended."""
-            with contextlib.suppress(TriremeError):
-                if self._loader.unload_idle(record, self._box.leases_folder):
-                    poll.stop()
-
-        poll = Poll("retire", WATCH_S, retire, first_s=self._drain_s)
-        poll.start()
+        try:
+            if not poll_until(are_ready, self._timeout_s):
+                raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
+        finally:
+            # A worker that starts later need not prepare for it.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def current_index(records: Mapping[str, LoadRecord], index: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -52,8 +52,9 @@ MAX_ATTEMPTS = 50
 LOAD_FAILED = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: (?:\w+: )?")
 #: ONNX Runtime's text is for its developers, and quotes the graph.
 ONNX_ERROR = re.compile(r"(?:\w+: )?\[ONNXRuntimeError\] : \d+ : (\w+)")
-#: States in which a model holds memory.
-HELD_STATES = ("READY", "LOADING", "UNLOADING")
+#: States that end by themselves; and those in which a model holds memory.
+CHANGING_STATES = ("LOADING", "UNLOADING")
+HELD_STATES = ("READY", *CHANGING_STATES)
 Watching = Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]]
 
 

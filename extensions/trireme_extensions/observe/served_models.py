@@ -83,7 +83,8 @@ class ServedModels:
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows, engines, failures = [], read_engines(self._box), dict(self._failures())
         unready = read_unready(self._box)
-        for record in self._records.read().records.values():
+        # Those beside are what is left of loads that nobody waits for.
+        for record in (each for each in self._records.read().records.values() if not each.version_of):
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]

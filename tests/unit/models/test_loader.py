@@ -184,6 +184,32 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_removed(tmp_p
     assert (loader.triton.calls, loader.left()) == (["load hangs", "unload hangs"], ([], []))
 
 
+def test_the_next_control_plane_removes_a_load_for_which_nobody_waited(tmp_path: Path) -> None:
+    loader = PlayedLoader(tmp_path, triton=HangingTriton())
+    with pytest.raises(DeadlinePassed):
+        loader.load_model("hangs")
+    next_loader = PlayedLoader(tmp_path, triton=loader.triton)
+    next_loader.reap()
+    assert next_loader.left() == (["hangs"], []), "Triton waits for ever for files that are gone"
+    loader.triton.model_states["hangs"] = "READY"
+    next_loader.reap()
+    assert (loader.triton.calls[-1], next_loader.left()) == ("unload hangs", ([], []))
+
+
+def test_a_load_that_its_process_did_not_end_is_removed_and_one_under_way_is_not(
+    loader: PlayedLoader,
+) -> None:
+    loader.records.put(replace(loader.load_ensemble(), state=State.CHANGING))
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(loader.load_model, "slow")
+        wait_until(lambda: "load slow" in loader.triton.calls, description="the load")
+        loader.reap()
+        assert loader.left() == (["slow"], [])
+        loader.triton.release_slow_load.set()
+        slow.result(10)
+    assert loader.left() == (["slow"], ["slow"])
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 def test_a_name_that_is_anothers_target_model_is_refused(loader: PlayedLoader, turn: int) -> None:
     """Callers of one model would get the other's answers."""
