@@ -153,10 +153,6 @@ class Box:
     reloads_pipe = InRun("reloads.pipe")
     #: A named pipe to the supervisor: a model's process is in doubt; see :mod:`sm.model_processes.reports`.
     reports_pipe = InRun("reports.pipe")
-    #: A file for each load of models that the control plane has begun.
-    loads_folder = InRun("loads")
-    #: Written by the supervisor: the models' living processes, and the loads that can never end.
-    processes_file = InRun("model_processes.json")
     #: Folders of one process's, or of what it starts.
     nginx_folder, triton_folder, no_models_folder = InRun("nginx"), InRun("triton"), InRun("no-models")
     #: The repository that Triton gets, the first versions of its models, and what came meanwhile.
@@ -186,7 +182,6 @@ class Box:
         os.mkfifo(self.reloads_pipe, 0o600)
         os.mkfifo(self.reports_pipe, 0o600)
         self.leases_folder.mkdir()
-        self.loads_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
         write_atomically(self.pid_file, str(os.getpid()))

@@ -17,7 +17,7 @@ from sm.hardware import free_memory, memory_limit
 from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, all_paths
 from sm.http.responses import handle_errors
 from sm.model_processes.generations import SharedGeneration
-from sm.model_processes.reloads import NeedsNewTriton, PublishedProcesses, Reloads
+from sm.model_processes.reloads import LoadedProcesses, NeedsNewTriton, Reloads
 from sm.models import memory_room
 from sm.models.fetch.model_cache import CacheHolds
 from sm.models.load_records import LoadRecords
@@ -97,8 +97,7 @@ def keep_threads_free(app: Flask, max_slow_requests: int = MAX_SLOW_REQUESTS) ->
 
 def model_control(box: Box, seconds: float) -> ModelControl:
     """Return the control of this box's models; ``seconds`` are for one load."""
-    shared = SharedGeneration(box.generation_file) if box.generation_file else None
-    processes = PublishedProcesses(box, shared)
+    processes = LoadedProcesses(box)
     channel = Channel(box.grpc_port, seconds, box.grpc_keys)
     return ModelControl(channel, seconds, processes.has_died, processes.watching)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sm.errors import NotReady
 from sm.model_processes.generations import SharedGeneration
-from sm.model_processes.reloads import PublishedProcesses
+from sm.model_processes.reloads import LoadedProcesses
 from sm.models.load_records import LoadRecords
 from sm.models.versions import current_index
 from sm.repository.models import CODE
@@ -70,7 +70,7 @@ def _comes_back(box: Box, model: str) -> bool:
     if box.generation_file is None:
         return False
     shared = _shared_generation(box.generation_file)
-    return bool(shared.out_since(model)) or PublishedProcesses(box, shared).has_died(model)
+    return bool(shared.out_since(model)) or LoadedProcesses(box).has_died(model)
 
 
 def out_too_long(box: Box) -> list[str]:

@@ -42,7 +42,7 @@ FILE_SIZE = -(HEADER_SIZE + SLOTS * sum(SLOT_SIZES)) // mmap.PAGESIZE * -mmap.PA
 #: The times at which models were taken out, for all slots, while no model is out: zeros.
 NOTHING_OUT = bytes(SLOTS * 8)
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
-BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS, SEARCHED = range(7)
+BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS = range(6)
 #: States of Triton: it serves, it is being started again, or it will not come back because the box stops.
 SERVES, STARTS_AGAIN, STOPPED = range(3)
 #: Why calls of a model are refused: it has no process that serves, its processes died too often, or a worker
@@ -272,16 +272,6 @@ class SharedGeneration:
     def watch(self, needed: bool) -> None:
         """Set whether Triton runs models in processes of their own. Only the supervisor calls it."""
         self._integers[WATCHED] = int(needed)
-
-    @property
-    def searched_at(self) -> float:
-        """When the supervisor began the last search whose result it has published, on the boot clock."""
-        return self._seconds[SEARCHED]
-
-    @searched_at.setter
-    def searched_at(self, time_s: float) -> None:
-        """Only the supervisor sets it."""
-        self._seconds[SEARCHED] = time_s
 
     def beat(self) -> None:
         """Write a heartbeat. Only the supervisor calls it."""

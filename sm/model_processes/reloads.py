@@ -1,82 +1,88 @@
-"""Load models again that are out, and know what the supervisor publishes of Python models' processes.
+"""Load models again that are out, and watch the processes of Python models during their loads.
 
 Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
 when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
-supervisor publishes what is out (:mod:`sm.model_processes.generations`), and which loads can never end.
+supervisor publishes what is out (:mod:`sm.model_processes.generations`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import HANGS, MODELS, RELOADS, REPEATS
 from sm.model_processes.generations import SharedGeneration, now
-from sm.model_processes.reports import Load, ask_for_search
-from sm.polling import SLOW_WATCH_S, Poll, poll_until
+from sm.model_processes.search import ImportWatch, Load, ModelProcesses
+from sm.polling import SLOW_WATCH_S, Poll
 from sm.repository.models import Model
-from sm.run_state import Box, read_json
+from sm.run_state import Box, read_pid
 
 log = logging.getLogger(__name__)
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
 TURN_S = 20.0
-#: Seconds that a question waits for the supervisor's next search.
-SEARCH_TIMEOUT_S = 0.3
+#: Seconds between two looks at the processes during loads: a dead one no longer tells its model.
+SEARCH_INTERVAL_S = 0.05
 
 
 class NeedsNewTriton(BadInput):
     """This Triton cannot load the model again, for example because it waits for a process that is dead."""
 
 
-class PublishedProcesses:
-    """The state of the processes of Python models, as the supervisor publishes it."""
+class LoadedProcesses:
+    """The processes of the Python models that the control plane loads and unloads, in the Triton of now."""
 
-    def __init__(self, box: Box, shared: SharedGeneration | None) -> None:
-        self._box, self._shared = box, shared
+    def __init__(self, box: Box) -> None:
+        self._box, self._lock, self._next_search = box, threading.Lock(), 0.0
+        self._imports = ImportWatch(ModelProcesses(0, box.served))
 
     def has_died(self, model: str) -> bool:
         """True if a Python model has no process any more, whatever Triton reports."""
-        asked_at = now()
-        if self._shared is None or not self._is_python(model) or not ask_for_search(self._box.reports_pipe):
+        if not self._is_python(model):
             return False
-        shared = self._shared
-        if not poll_until(lambda: shared.searched_at >= asked_at, SEARCH_TIMEOUT_S):
-            return False
-        published = self._read()
-        return bool(published.get("triton")) and not published["living"].get(model)
+        with self._lock:
+            return self._search() and self._imports.processes.are_dead(model)
 
     @contextlib.contextmanager
     def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
-        """Let the supervisor watch the processes of these models during their load.
+        """Watch the processes of these models during their load.
 
         The yielded check raises :class:`NeedsNewTriton` if one can never load.
         """
-        load = Load(secrets.token_hex(8), frozenset(models), now())
-        load.announce(self._box.loads_folder)
-        ask_for_search(self._box.reports_pipe)
+        load = Load(frozenset(models), now())
+        with self._lock:
+            self._imports.begin(load)
 
         def check() -> None:
-            if failure := self._read().get("failures", {}).get(load.id):
-                raise NeedsNewTriton(failure)
+            with self._lock:
+                if time.monotonic() >= self._next_search:
+                    self._search()
+            if load.failure:
+                raise NeedsNewTriton(load.failure)
 
         try:
             yield check
         finally:
-            (self._box.loads_folder / load.id).unlink(missing_ok=True)
-            ask_for_search(self._box.reports_pipe)
+            with self._lock:
+                self._imports.end(load)
 
-    def _read(self) -> dict[str, Any]:
-        published: dict[str, Any] = read_json(self._box.processes_file, {})
-        return published
+    def _search(self) -> bool:
+        """Look for the processes, and judge the loads that are under way. Returns False if no Triton runs."""
+        triton = read_pid(self._box, "triton")
+        if triton is None:
+            return False
+        if triton != self._imports.processes.triton:
+            self._imports.processes = ModelProcesses(triton, self._box.served)
+        self._imports.processes.search()
+        self._imports.judge()
+        self._next_search = time.monotonic() + SEARCH_INTERVAL_S
+        return True
 
     def _is_python(self, model: str) -> bool:
         try:

@@ -1,5 +1,7 @@
 """The processes of Triton's Python models, as the kernel shows them. Nothing else in the box looks for them.
 
+The supervisor looks for those that serve, the control plane for those of the models that it loads.
+
 Triton 2.51 asks a new process for its model's configuration. If the process dies then, Triton does not
 notice, and the load never ends. A dead process has no command line, so each is recorded while it lives.
 """
@@ -8,13 +10,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
-from sm.model_processes.reports import Load
 
 #: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
 #: kill: a model that is being loaded first, then any model, then the router and Triton.
@@ -134,10 +134,9 @@ class ModelProcesses:
         """Return the models of the processes that were seen alive."""
         return frozenset(process.model for process in self._found.values()) - {""}
 
-    def count_living(self) -> dict[str, int]:
-        """Return how many living processes serve each model that ever had one."""
-        living = Counter(process.model for process in self.serving if not process.ending)
-        return {model: living[model] for model in sorted(self.models)}
+    def are_dead(self, model: str) -> bool:
+        """True if no living process serves a model."""
+        return all(process.ending or process.model != model for process in self.serving)
 
     def set_oom_score(self, models: Collection[str], score: int) -> None:
         """Tell the kernel how soon to kill the processes of these models when memory runs out."""
@@ -146,33 +145,47 @@ class ModelProcesses:
                 hardware.set_oom_score(process.pid, score)
 
 
+@dataclass(eq=False)
+class Load:
+    """A load of models that Triton was asked to do."""
+
+    models: frozenset[str]
+    #: On the boot clock.
+    began: float
+    #: Why it can never end; empty if it may.
+    failure: str = ""
+
+
 class ImportWatch:
     """Finds the loads whose process died at its import: Triton itself would wait for ever."""
 
     def __init__(self, processes: ModelProcesses, clock: Callable[[], float] = time.monotonic) -> None:
-        self._processes, self._clock = processes, clock
-        self._loads: dict[str, Load] = {}
+        self.processes, self._clock = processes, clock
+        #: The loads that are under way, in the order in which they began.
+        self._loads: list[Load] = []
         #: The dead processes that ended a load.
         self._attributed: set[int] = set()
-        #: A sentence for each load that has failed.
-        self.failures: dict[str, str] = {}
 
-    def watch(self, loads: Sequence[Load]) -> None:
-        """Judge the loads that are under way, by what the last search found."""
-        ended = self._loads.keys() - {load.id for load in loads}
-        for load_id in ended:
-            self._processes.set_oom_score(self._loads[load_id].models, OOM_SCORE)
-            self.failures.pop(load_id, None)
-        self._loads = {load.id: load for load in sorted(loads, key=lambda load: load.began)}
-        self._attributed &= {process.pid for process in self._processes.dead}
-        for load in self._loads.values():
-            self._processes.set_oom_score(load.models, LOADING_OOM_SCORE)
+    def begin(self, load: Load) -> None:
+        """Watch a load from now on."""
+        self._loads.append(load)
+
+    def end(self, load: Load) -> None:
+        """Watch a load no longer."""
+        self._loads.remove(load)
+        self.processes.set_oom_score(load.models, OOM_SCORE)
+
+    def judge(self) -> None:
+        """Set the failures of the loads that are under way, by what the last search found."""
+        self._attributed &= {process.pid for process in self.processes.dead}
+        for load in self._loads:
+            self.processes.set_oom_score(load.models, LOADING_OOM_SCORE)
             self._judge(load)
 
     def _judge(self, load: Load) -> None:
         dead = [
             process
-            for process in self._processes.dead
+            for process in self.processes.dead
             if process.pid not in self._attributed and process.born > load.began
         ]
         for process in dead:
@@ -182,7 +195,7 @@ class ImportWatch:
             if is_own and self._clock() - process.dead_since >= DEAD_GRACE_S:
                 self._attributed.add(process.pid)
                 name = process.model or min(load.models)
-                self.failures[load.id] = (
+                load.failure = (
                     f"Triton cannot load {name!r}: {process.import_failure}; its last lines are in the log"
                 )
 
@@ -191,10 +204,6 @@ class ImportWatch:
         of ``load``: they began in the same order.
         """
         unnamed = sorted((each for each in dead if not each.model), key=lambda each: each.born)
-        recorded = self._processes.recorded_models
-        unrecorded = [
-            each
-            for each in self._loads.values()
-            if not each.models & recorded and each.id not in self.failures
-        ]
+        recorded = self.processes.recorded_models
+        unrecorded = [each for each in self._loads if not each.models & recorded and not each.failure]
         return len(unrecorded) == len(unnamed) and (load, process) in zip(unrecorded, unnamed, strict=True)

@@ -16,10 +16,10 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.hardware import memory_kills
-from sm.model_processes.generations import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration, now
+from sm.model_processes.generations import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.model_processes.monitor import ModelProcessMonitor
-from sm.model_processes.reports import Load, read_reports
-from sm.model_processes.search import ImportWatch, ModelProcess, ModelProcesses
+from sm.model_processes.reports import read_reports
+from sm.model_processes.search import ModelProcess, ModelProcesses
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
@@ -42,9 +42,9 @@ from sm.triton import server
 from sm.triton.shared_memory_cleanup import make_private
 
 #: Seconds between two ticks, each with a heartbeat for the workers (sm.model_processes.generations). The
-#: second is for a box at rest: every child is ready, no load is under way, and no Python model had a
-#: request for so many seconds. Triton may take a Python model's process for dead that was stopped this
-#: soon after a request began, if the whole box was.
+#: second is for a box at rest: every child is ready, and no Python model had a request for so many seconds.
+#: Triton may take a Python model's process for dead that was stopped this soon after a request began, if the
+#: whole box was.
 TICK_S, REST_TICK_S, REST_S = 0.05, PROCESS_POLL_INTERVAL_S, 2.0
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
@@ -87,8 +87,6 @@ class Loop:
         self._probes = Probes(box, settings.port)
         self._oom_kills = OomKills(memory_kills, time.monotonic)
         self._watch_triton(0)
-        self._loads: list[Load] = []
-        self._next_search, self._published_processes = 0.0, ""
         self._dead_imports: tuple[ModelProcess, ...] = ()
         self._triton_lines: TritonLines | None = None
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
@@ -156,8 +154,6 @@ class Loop:
         self._generation.beat()
         if self._monitor.keep_healthy():
             self._last_activity = time.monotonic()
-        if self._loads and time.monotonic() >= self._next_search:
-            self._search()
         if not self._generation.serves_all and time.monotonic() >= self._next_wake:
             self._next_wake = time.monotonic() + PROCESS_POLL_INTERVAL_S
             with contextlib.suppress(BlockingIOError):
@@ -165,7 +161,7 @@ class Loop:
 
     @property
     def _seconds_to_tick(self) -> float:
-        is_active = self._loads or time.monotonic() < self._last_activity + REST_S
+        is_active = time.monotonic() < self._last_activity + REST_S
         return REST_TICK_S if self._is_steady and not is_active else TICK_S
 
     @property
@@ -198,10 +194,6 @@ class Loop:
     # The process backend.
 
     def spawn(self, name: str) -> int:
-        if name == CONTROL:
-            # These files name the loads of the control plane before.
-            for file in self._box.loads_folder.iterdir():
-                file.unlink(missing_ok=True)
         if name == TRITON:
             self._generation.admit_all()
             self._generation.watch(True)
@@ -260,32 +252,12 @@ class Loop:
 
     def _watch_triton(self, pid: int) -> None:
         self._model_processes = ModelProcesses(pid, self._box.served)
-        self._imports = ImportWatch(self._model_processes)
         self._monitor = ModelProcessMonitor(
             self._model_processes,
             self._generation,
             lambda: self.oom_killed(0.0),
             is_served=self._probes.is_served,
         )
-
-    def _search(self) -> None:
-        """Look for models' processes, judge the loads that are under way, and publish what was found."""
-        began, self._next_search = now(), time.monotonic() + TICK_S
-        self._loads = Load.read_all(self._box.loads_folder)
-        triton = self.manager.children[TRITON].pid
-        self._follow_triton(triton)
-        self._model_processes.search()
-        self._imports.watch(self._loads)
-        found = {
-            "triton": triton,
-            "living": self._model_processes.count_living(),
-            "failures": self._imports.failures,
-        }
-        with contextlib.suppress(OSError):  # the disk is full, and the text is longer than before
-            if (text := json.dumps(found)) != self._published_processes:
-                self._write(self._box.processes_file, text)
-                self._published_processes = text
-            self._generation.searched_at = began
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S
@@ -355,7 +327,6 @@ class Loop:
         for report in read_reports(self._reports):
             if sentence := self._monitor.decide(report):
                 self.log("error", f"{sentence}; reloading the model")
-        self._search()
 
     def _read(self, pid: int) -> bool:
         """Read what a child printed. Returns False if there is nothing more for now."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.model_processes.reports import Load
-from sm.model_processes.search import DEAD_GRACE_S, ImportWatch, ModelProcess, ModelProcesses
+from sm.model_processes.search import DEAD_GRACE_S, ImportWatch, Load, ModelProcess, ModelProcesses
 
 REPOSITORY = Path("/run/models")
 SCRIPT = "/run/models/cat/1/model.py"
@@ -52,47 +51,63 @@ class Watching(ModelProcesses):
     def set_oom_score(self, models: Collection[str], score: int) -> None:
         self.scores.append((set(models), score))
 
-    def failures_after(self, seconds: float, *loads: Load) -> dict[str, str]:
+    def load(self, model: str, began: float = 10.0) -> Load:
+        load = Load(frozenset({model}), began)
+        self.import_watch.begin(load)
+        return load
+
+    def judge_after(self, seconds: float) -> None:
         self.now += seconds
-        self.import_watch.watch(loads)
-        return self.import_watch.failures
+        self.import_watch.judge()
 
 
 def dead_process(pid: int, model: str = "", ending: str = "exit code 3", born: float = 20.0) -> ModelProcess:
     return ModelProcess(pid, born, model, ending=ending, dead_since=100.0)
 
 
-ONE, TWO = Load("a", frozenset({"one"}), 10.0), Load("b", frozenset({"two"}), 11.0)
-
-
 def test_only_the_load_whose_process_died_fails() -> None:
     box = Watching()
     box.dead = [dead_process(8, "one")]
-    assert box.failures_after(DEAD_GRACE_S / 2, ONE, TWO) == {}
-    failures = box.failures_after(DEAD_GRACE_S, TWO, ONE)
-    assert failures.keys() == {"a"}
+    one, two = box.load("one"), box.load("two")
+    box.judge_after(DEAD_GRACE_S / 2)
+    assert not one.failure
+    box.judge_after(DEAD_GRACE_S)
+    assert one.failure
+    assert not two.failure
     # The same dead process fails neither the next load of that name nor another one.
-    assert box.failures_after(DEAD_GRACE_S, Load("c", ONE.models, 30.0), TWO) == {}
+    box.import_watch.end(one)
+    again = box.load("one", 30.0)
+    box.judge_after(DEAD_GRACE_S)
+    assert (again.failure, two.failure) == ("", "")
 
 
 def test_unknown_dead_processes_fail_the_loads_in_whose_order_they_began() -> None:
     box = Watching()
+    one, two = box.load("one"), box.load("two", 11.0)
     box.dead = [dead_process(8)]
-    assert box.failures_after(DEAD_GRACE_S, ONE, TWO) == {}, "it may be of either"
+    box.judge_after(DEAD_GRACE_S)
+    assert (one.failure, two.failure) == ("", ""), "it may be of either"
     box.dead = [dead_process(9, ending="signal 11 (SIGSEGV)", born=21.0), dead_process(8)]
-    assert "exit code 3" in box.failures_after(DEAD_GRACE_S, TWO, ONE)["a"]
-    assert "SIGSEGV" in box.failures_after(0, TWO)["b"]
+    box.judge_after(DEAD_GRACE_S)
+    assert "exit code 3" in one.failure
+    box.import_watch.end(one)
+    box.judge_after(0)
+    assert "SIGSEGV" in two.failure
 
 
 def test_an_unknown_dead_process_fails_the_only_load_without_a_recorded_one() -> None:
     box = Watching()
     box.dead, box.recorded_models = [dead_process(8)], frozenset({"two"})
-    assert box.failures_after(DEAD_GRACE_S, ONE, TWO).keys() == {"a"}
+    one, two = box.load("one"), box.load("two", 11.0)
+    box.judge_after(DEAD_GRACE_S)
+    assert one.failure
+    assert not two.failure
 
 
 def test_a_model_is_the_first_that_the_kernel_kills_while_it_is_loaded() -> None:
     box = Watching()
-    box.failures_after(0, ONE)
+    load = box.load("one")
+    box.judge_after(0)
     assert box.scores == [({"one"}, 1000)]
-    box.failures_after(0)
+    box.import_watch.end(load)
     assert box.scores[1:] == [({"one"}, 500)]
