@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class ModelLoader:
         load_timeout: float = 300.0,
         replace_triton: Callable[[str], None] = lambda _: None,
         clients: Mapping[str, ClientSource] = NO_CLIENTS,
-        keep: Callable[[Mapping[str, tuple[Path, ...]]], object] = lambda _: None,
+        keep: Callable[[Iterable[Path]], object] = lambda _: None,
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
@@ -92,8 +92,8 @@ class ModelLoader:
         self._reloading: set[str] = set()
         self._unloaded = threading.Condition(self._lock)
         self._keep, self._keep_lock = keep, threading.Lock()
-        #: Files that a load uses which has not ended, or not begun.
-        self._in_use: dict[str, tuple[Path, ...]] = {}
+        #: Folders that a load uses which has not ended, or not begun.
+        self._in_use: list[Path] = []
         self._keep_sources()
 
     def load(self, name: str, url: str, target: str = "") -> LoadRecord:
@@ -258,21 +258,19 @@ class ModelLoader:
     @contextlib.contextmanager
     def using(self, folder: Path) -> Iterator[None]:
         """Keep a folder until the end of the block: a load may have to wait for room."""
-        use = secrets.token_hex(4)
-        self._in_use[use] = (folder,)
+        self._in_use.append(folder)
         self._keep_sources()
         try:
             yield
         finally:
-            del self._in_use[use]
+            self._in_use.remove(folder)
             self._keep_sources()
 
     def _keep_sources(self) -> None:
         """Keep the folders of all archives, also those of which Triton may still be loading the models."""
         with self._keep_lock:
             records = self.records.read().records.values()
-            used = {record.id: (Path(record.folder),) for record in records if record.folder}
-            self._keep({**used, **self._in_use.copy()})
+            self._keep([*self._in_use, *(Path(record.folder) for record in records if record.folder)])
 
     @contextlib.contextmanager
     def _claim_name(self, name: str, unload: bool = False) -> Iterator[None]:

@@ -327,11 +327,11 @@ def _path_inside(name: str) -> str:
 def held(repository: Path, root: Path) -> Iterator[None]:
     """Keep a repository that was fetched into ``root`` from being removed to make room."""
     holds = CacheHolds(root)
-    holds.keep({"repository": (repository, *repository.iterdir())})
+    holds.keep((repository, *repository.iterdir()))
     try:
         yield
     finally:
-        holds.keep({})
+        holds.keep(())
 
 
 class CacheHolds:
@@ -345,12 +345,11 @@ class CacheHolds:
         self._lock = threading.Lock()
         self._files: dict[str, int] = {}
 
-    def keep(self, paths: Mapping[str, Iterable[Path]]) -> None:
-        """Hold what these paths need, by their users, and nothing else. Other paths need no hold."""
+    def keep(self, paths: Iterable[Path]) -> None:
+        """Hold what these paths need, and nothing else. Paths elsewhere need no hold."""
         wanted = {
             place.relative_to(self._folders).parts[0]
-            for each in paths.values()
-            for path in each
+            for path in paths
             # A joined repository has links to others.
             for place in (path.absolute(), path.resolve())
             if place.is_relative_to(self._folders) and place != self._folders

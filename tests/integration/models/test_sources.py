@@ -218,10 +218,10 @@ def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -
     target = (joined / "b").resolve()
     holds = CacheHolds(root)
     for used, idle in (
-        ({"first": (joined / "a",), "other": (joined / "a", tmp_path)}, {target.parent.name}),
-        ({"other": (joined / "a",), "second": (target,)}, set()),
-        ({"second": (target,)}, every - {target.parent.name}),
-        ({"gone": (root / "folders/none/a",)}, every),
+        ((joined / "a", joined / "a", tmp_path), {target.parent.name}),
+        ((joined / "a", target), set()),
+        ((target,), every - {target.parent.name}),
+        ((root / "folders/none/a",), every),
     ):
         holds.keep(used)
         assert idle_folders(root) == idle
