@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sm.errors import NotReady
-from sm.model_processes.generations import SharedGeneration
+from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.reloads import LoadedProcesses
 from sm.models.load_records import LoadRecords
 from sm.models.versions import current_index
@@ -22,6 +21,7 @@ from sm.triton import server
 TRITON_TIMEOUT_S = 1.0
 #: Characters of Triton's reason why a model is not ready.
 MAX_REASON = 200
+LOADED_AGAIN = "it is being loaded again"
 
 
 def check_ready(box: Box) -> None:
@@ -74,19 +74,15 @@ def _comes_back(box: Box, model: str) -> bool:
 
 
 def out_too_long(box: Box) -> list[str]:
-    """Return the models that have been out for longer than ``/ping`` allows."""
+    """Return the models that have been out for longer than ``/ping`` allows, by the callers' names.
+
+    A box is ready without a canary, and without an old version that waits for its end.
+    """
     if box.generation_file is None:
         return []
-    shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
-    others = set[str]()
-    if box.has_versions:  # it is ready without a canary, and without an old version that waits for its end
-        rows = LoadRecords(box.models_file).read().records.values()
-        others = {model for row in rows if row.name != row.model for model in row.models.values()}
-    return [
-        model
-        for model in box.served_names()
-        if model not in others and (since := shared.out_since(model)) and now - since > box.out_seconds
-    ]
+    shared, latest = _shared_generation(box.generation_file), now() - box.out_seconds
+    out = [model for model in box.served_names() if (since := shared.out_since(model)) and since < latest]
+    return [row["name"] for row in _current(box, [{"name": model} for model in out])]
 
 
 @functools.lru_cache
@@ -107,14 +103,8 @@ def list_served(box: Box) -> list[dict[str, Any]]:
 
 def read_index(box: Box) -> list[dict[str, Any]] | None:
     """Return Triton's list of its models and versions; None if it does not answer."""
-    index = _index(box)
-    return None if index is None else _current(box, index)
-
-
-def _index(box: Box) -> list[dict[str, Any]] | None:
-    """Return Triton's list with what the box replaces or has replaced."""
     status, body = _triton(box, "POST", "/v2/repository/index")
-    return json.loads(body) if status == 200 else None
+    return _current(box, json.loads(body)) if status == 200 else None
 
 
 def _current(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,19 +113,14 @@ def _current(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of :func:`list_served` for Triton's list."""
-    clients, engines = read_json(box.clients_file, []), read_engines(box)
-    unready = read_unready(box)
-    rows = []
+    clients, states, rows = read_json(box.clients_file, []), ModelStates(box, index), []
     for client in clients:
-        entries = [entry for entry in index if entry["name"] in client["models"]]
-        error = client.pop("load_error") or unready.get(client["name"])
-        state = readiness(entries, client["models"], engines, error)
+        state = states.describe(client["name"], client["models"], client.pop("load_error"))
         rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **state})
     with_client = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
-        entries = [entry for entry in index if entry["name"] == name]
-        state = readiness(entries, [name], engines)
-        rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **state})
+        known = {"modelName": name, "modelUrl": str(box.repository / name), "client": None}
+        rows.append({**known, **states.describe(name, [name])})
     return rows
 
 
@@ -154,31 +139,35 @@ def triton_metrics(box: Box) -> bytes:
     return body if status == 200 else b""
 
 
-def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bool:
-    """True if ``entries`` have each of ``models``, with every version ready. A client may have no model."""
-    listed = {entry["name"] for entry in entries}
-    return listed == {*models} and all(entry.get("state") == "READY" for entry in entries)
+class ModelStates:
+    """The states of a box's models at one moment: whether each is ready, and why not.
 
-
-def readiness(
-    entries: list[dict[str, Any]],
-    models: Iterable[str],
-    engines: Mapping[str, dict[str, Any]],
-    load_error: str | None = None,
-) -> dict[str, Any]:
-    """Describe the state of a client's models; ``load_error``: why the client itself cannot serve.
-
-    ``engines`` has the choices of models on the CPU target, by model and version.
+    Args:
+        box: The box.
+        index: Triton's list of its models and versions.
     """
-    names = (f"{entry['name']}.{entry.get('version', '')}" for entry in entries)
-    ready = not load_error and all_ready(entries, models)
-    reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
-    return {
-        "ready": ready,
-        "reason": None if ready else load_error or next(reasons, None),
-        "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
-        "engines": [engines[name] for name in names if engines.get(name)],
-    }
+
+    def __init__(self, box: Box, index: Sequence[Mapping[str, Any]]) -> None:
+        self._index, self._engines, self._unready = index, read_engines(box), read_unready(box)
+        self._out = frozenset(out_too_long(box))
+
+    def describe(self, name: str, models: Collection[str], load_error: str | None = None) -> dict[str, Any]:
+        """Describe what callers know as ``name``: it needs each of ``models``, with every version ready.
+
+        A client may need none. ``load_error`` says why the client itself cannot be loaded.
+        """
+        entries = [entry for entry in self._index if entry["name"] in models]
+        names = (f"{entry['name']}.{entry.get('version', '')}" for entry in entries)
+        reason = load_error or self._unready.get(name) or (LOADED_AGAIN if self._out & {*models} else None)
+        is_complete = {entry["name"] for entry in entries} == {*models}
+        ready = not reason and is_complete and all(entry.get("state") == "READY" for entry in entries)
+        reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
+        return {
+            "ready": ready,
+            "reason": None if ready else reason or next(reasons, None),
+            "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
+            "engines": [self._engines[name] for name in names if self._engines.get(name)],
+        }
 
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:

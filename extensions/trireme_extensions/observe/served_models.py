@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sm.control.state import MAX_REASON, describe_served, read_index, readiness, triton_metrics
+from sm.control.state import MAX_REASON, ModelStates, describe_served, read_index, triton_metrics
 from sm.models.fetch.addresses import shown
 from sm.models.load_records import LoadRecord, LoadRecords
 from sm.models.model_leases import last_used
-from sm.run_state import Box, read_engines, read_unready
+from sm.run_state import Box
 
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
 #: The state of a model that is being loaded or unloaded.
@@ -81,14 +81,11 @@ class ServedModels:
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        rows, engines, failures = [], read_engines(self._box), dict(self._failures())
-        unready = read_unready(self._box)
+        rows, states, failures = [], ModelStates(self._box, index), dict(self._failures())
         # Those beside are what is left of loads that nobody waits for.
         for record in (each for each in self._records.read().records.values() if not each.version_of):
-            models = set(record.models.values())
-            entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            state = readiness(entries, models, engines, unready.get(record.name))
+            state = states.describe(record.name, record.models.values())
             failures.pop(record.name, None)
             row = self._describe(record.name, client, state, [record.folder or record.url], record)
             rows.append(row if record.loaded else {**row, "state": CHANGING, "reason": ""})

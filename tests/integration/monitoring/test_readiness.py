@@ -12,7 +12,7 @@ from flask import Flask
 from werkzeug import Request, Response
 
 from sm.control import routes
-from sm.control.state import check_ready
+from sm.control.state import check_ready, list_served
 from sm.errors import NotReady
 from sm.model_processes.generations import SharedGeneration, now
 from sm.models.load_records import LoadRecord, LoadRecords, State
@@ -125,7 +125,13 @@ def test_a_model_that_is_loaded_again_counts_only_when_it_stays_away(box: Box, t
     triton.unready("one")
     lose(box, "one")
     assert reason(box) == ""
-    assert "one" in reason(replace(box, out_seconds=-1.0))
+    away = replace(box, out_seconds=-1.0)
+    assert "one" in reason(away)
+    # GET /models says the same of it.
+    assert [[row["ready"] for row in list_served(each)] for each in (box, away)] == [
+        [True, True],
+        [False, True],
+    ]
     # One that was unloaded on purpose is not missing; another one is not excused by it.
     triton.index[1] |= {"state": "UNAVAILABLE", "reason": "unloaded"}
     assert reason(box) == ""
@@ -147,6 +153,17 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one(box: Box, triton
     assert reason(box) == ""
     triton.unready("one")
     assert "one" in reason(box)
+
+
+def test_a_version_that_stays_away_has_the_name_that_callers_know(box: Box) -> None:
+    box = replace(box, has_versions=True, out_seconds=-1.0)
+    old = LoadRecord("two", "", "1", "two", {"two": "two"}, state=State.SERVES).beside(State.RETIRED)
+    LoadRecords(box.models_file).put(old)
+    LoadRecords(box.models_file).put(LoadRecord("cats", "", "2", "one", {"cats": "one"}, state=State.SERVES))
+    for model in MODELS:
+        lose(box, model)
+    assert "cats" in reason(box)
+    assert "two" not in reason(box)
 
 
 def test_only_liveness_is_asked_where_only_that_counts(box: Box, triton: PlayedTriton) -> None:

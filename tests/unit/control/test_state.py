@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sm.control.state import all_ready
+from sm.control.state import ModelStates
+from tests.support.nginx_front import make_box
 
 
 @pytest.mark.parametrize(
@@ -18,7 +21,7 @@ from sm.control.state import all_ready
     ],
 )
 def test_a_client_is_ready_if_all_models_that_it_needs_are(
-    states: dict[str, str], models: list[str], ready: bool
+    tmp_path: Path, states: dict[str, str], models: list[str], ready: bool
 ) -> None:
-    entries = [{"name": name, "state": state} for name, state in states.items()]
-    assert all_ready(entries, models) is ready
+    index = [{"name": name, "state": state} for name, state in states.items()]
+    assert ModelStates(make_box(tmp_path), index).describe("client", models)["ready"] is ready
