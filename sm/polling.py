@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +12,6 @@ from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-#: Bytes that are read at once: so many calls to wake a poll count as one.
-MAX_WAKES = 4096
 #: Seconds between two looks at what nobody announces: while somebody waits for it; at what changes while the
 #: box runs; and at what is costly to look at, or has been announced to those who need it soon. See also
 #: :data:`sm.invocation.LOOK_S`.
@@ -38,7 +34,6 @@ class Poll:
         interval_s: Seconds between the end of one call and the next.
         function: The function to call. It may call :meth:`stop`.
         first_s: Seconds before the first call, if these are others.
-        wake: A pipe's end that does not block. Call the function at once when something can be read.
     """
 
     def __init__(
@@ -48,10 +43,9 @@ class Poll:
         function: Callable[[], object],
         *,
         first_s: float | None = None,
-        wake: int | None = None,
     ) -> None:
         self._name, self._interval_s, self._function = name, interval_s, function
-        self._first_s, self._wake = interval_s if first_s is None else first_s, wake
+        self._first_s = interval_s if first_s is None else first_s
         self._stopped, self._calling = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -70,19 +64,11 @@ class Poll:
 
     def _run(self) -> None:
         seconds = self._first_s
-        while not self._wait(seconds):
+        while not self._stopped.wait(seconds):
             with self._calling:
                 self._call()
             seconds = self._interval_s
         _running.discard(self)
-
-    def _wait(self, seconds: float) -> bool:
-        """Wait for the next call. Returns True if there is none."""
-        if self._wake is None:
-            return self._stopped.wait(seconds)
-        if select.select([self._wake], [], [], seconds)[0]:
-            os.read(self._wake, MAX_WAKES)
-        return self._stopped.is_set()
 
     def _call(self) -> None:
         if self._stopped.is_set():  # while it waited for the lock

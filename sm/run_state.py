@@ -149,8 +149,6 @@ class Box:
     metrics_folder = InRun("metrics")
     #: Multi-model mode, written by the control plane: the reason why Triton must be started again.
     replacement_file = InRun("replace-triton")
-    #: A named pipe: the supervisor writes to it while models must be loaded again.
-    reloads_pipe = InRun("reloads.pipe")
     #: A named pipe to the supervisor: a model's process is in doubt; see :mod:`sm.model_processes.reports`.
     reports_pipe = InRun("reports.pipe")
     #: Folders of one process's, or of what it starts.
@@ -179,7 +177,6 @@ class Box:
         """Create the files that child processes expect in the run folder."""
         self.metrics_folder.mkdir(exist_ok=True)
         self.engines_folder.mkdir()
-        os.mkfifo(self.reloads_pipe, 0o600)
         os.mkfifo(self.reports_pipe, 0o600)
         self.leases_folder.mkdir()
         if self.multi_model:

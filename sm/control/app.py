@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -107,8 +106,7 @@ def bring_back(box: Box, reload: Callable[[str], None], lost: Callable[[], Colle
     if box.generation_file:
         shared = SharedGeneration(box.generation_file)
         replace = partial(write_atomically, box.replacement_file)
-        wake = os.open(box.reloads_pipe, os.O_RDONLY | os.O_NONBLOCK)
-        Reloads(shared, box.served_names, reload, replace, lost).watch(wake)
+        Reloads(shared, box.served_names, reload, replace, lost).watch()
 
 
 def reload_served(settings: Settings, box: Box, control: ModelControl, model: str) -> None:

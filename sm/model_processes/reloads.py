@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
 TURN_S = 20.0
+#: Seconds between two looks for models that are out: in shared memory, as often as the supervisor looks for
+#: dead processes.
+OUT_INTERVAL_S = 0.2
 #: Seconds between two looks at the processes during loads: a dead one no longer tells its model.
 SEARCH_INTERVAL_S = 0.05
 
@@ -118,22 +121,26 @@ class Reloads:
         self._busy: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._failures: Counter[str] = Counter()
+        self._next_question = 0.0
         #: Held while a model is loaded again: many processes may have died at once, and memory may be short.
         self._turn = threading.Lock()
 
-    def watch(self, wake: int) -> None:
-        """Start a thread that calls :meth:`poll` when ``wake`` can be read, and now and then."""
+    def watch(self) -> None:
+        """Start a thread that calls :meth:`poll` at intervals."""
         for model in self._names():
             for events in (RELOADS, HANGS, REPEATS):
                 events.labels(MODELS.of(model))  # a series that is 0 before the first one
-        Poll("reloads", SLOW_WATCH_S, self.poll, first_s=0.0, wake=wake).start()
+        Poll("reloads", OUT_INTERVAL_S, self.poll, first_s=0.0).start()
 
     def poll(self) -> None:
         """Start to load each model that is out, or that Triton has lost."""
         # Without a look at the repository while all serve: this is called all the time.
         names = () if self._shared.serves_all else self._names()
-        out = [model for model in names if self._shared.out_since(model)]
-        for model in {*out, *self._lost()}:
+        missing = {model for model in names if self._shared.out_since(model)}
+        if self._clock() >= self._next_question:  # Triton is asked
+            self._next_question = self._clock() + SLOW_WATCH_S
+            missing |= {*self._lost()}
+        for model in missing:
             is_due = self._clock() >= self._not_before.get(model, 0.0)
             if is_due and model not in self._busy:
                 self._busy.add(model)

@@ -94,8 +94,6 @@ class Loop:
         self._has_more_output = False
         #: When a Python model was last seen to have a request.
         self._last_activity = time.monotonic()
-        #: Wakes the control plane, which loads models again; not before this time.
-        self._reloads, self._next_wake = os.open(box.reloads_pipe, os.O_RDWR | os.O_NONBLOCK), 0.0
         self._reports = os.open(box.reports_pipe, os.O_RDWR | os.O_NONBLOCK)
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
@@ -154,10 +152,6 @@ class Loop:
         self._generation.beat()
         if self._monitor.keep_healthy():
             self._last_activity = time.monotonic()
-        if not self._generation.serves_all and time.monotonic() >= self._next_wake:
-            self._next_wake = time.monotonic() + PROCESS_POLL_INTERVAL_S
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._reloads, b"1")
 
     @property
     def _seconds_to_tick(self) -> float:

@@ -13,6 +13,7 @@ from sm.errors import BadInput
 from sm.metrics import RELOADS
 from sm.model_processes.generations import SharedGeneration, now
 from sm.model_processes.reloads import NeedsNewTriton, Reloads
+from sm.polling import SLOW_WATCH_S
 from tests.support.series import value
 
 
@@ -73,6 +74,7 @@ def test_a_model_that_is_out_is_loaded_again_and_admitted(box: Reloading) -> Non
 
 def test_a_model_that_triton_has_lost_is_loaded_again_beside_one_that_is_out(box: Reloading) -> None:
     box.lost.add("two")
+    box.now += SLOW_WATCH_S
     number = box.shared.number("two")
     assert [box.poll(), box.poll()] == [False, False]
     assert sorted(box.loaded) == ["one", "two"]
