@@ -10,17 +10,16 @@ from pathlib import Path
 from flask import Flask, g, request
 
 from sm import entry_points
-from sm.control import canary, model_routes, pages, routes
+from sm.control import model_routes, pages, routes
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.control_paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, all_paths
 from sm.http.responses import handle_errors
 from sm.model_processes.generations import SharedGeneration
 from sm.model_processes.reloads import LoadedProcesses, NeedsNewTriton, Reloads
-from sm.models import memory_room
 from sm.models.fetch.model_cache import CacheHolds
 from sm.models.load_records import LoadRecords
-from sm.models.memory_room import MemoryRoom
+from sm.models.memory_room import MemoryRoom, check_gpus
 from sm.models.model_loader import NO_CLIENTS, ModelLoader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.staging import Staging, renew
@@ -138,15 +137,7 @@ def build_versions(settings: Settings, box: Box) -> Versions | None:
     cache = settings.cache / "sources"
     folder = Path(box.source)
     find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, cache)
-    versions = Versions(
-        loader,
-        box,
-        find,
-        settings.drain,
-        settings.load_timeout,
-        partial(canary.count, box.metrics_folder),
-        canary.compare,
-    )
+    versions = Versions(loader, box, find, settings.drain, settings.load_timeout)
     if settings.model_poll:
         Poll("model-versions", settings.model_poll, versions.look).start()
     return versions
@@ -166,7 +157,7 @@ def build_loader(
         model_control(box, LOAD_TIMEOUT_S),
         home=home,
         namespaced=not settings.disable_namespacing,
-        admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
+        admit=lambda: check_gpus(settings.load_gpu_limit),
         room=room,
         clients=clients,
         keep=CacheHolds(settings.cache / "sources").keep,

@@ -13,8 +13,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sm import __version__, hardware
-from sm.control.series import read_families
 from sm.control.state import is_ready
+from sm.metrics.series import read_families
 from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm.control.series import percentile, read_families
 from sm.metrics import FINE_BUCKETS
+from sm.metrics.series import percentile, read_families
 from sm.models.canary import CANARY, STABLE
-from sm.models.versions import PASSED, UNDECIDED, WORSE
 
 SERIES = "trireme_variant_duration_seconds"
+#: The verdicts.
+PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
 #: Good answers that each version must have given before their times are compared.
 MIN_REQUESTS = 100
 #: Failed or slow requests without which no version counts as worse.

@@ -24,6 +24,7 @@ from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownM
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.model_processes.python_models import CALL
 from sm.models.canary import Canary
+from sm.models.canary_verdict import PASSED, UNDECIDED, WORSE, Counts, compare, count
 from sm.models.load_records import LoadRecord, State
 from sm.models.model_loader import ModelLoader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
@@ -38,11 +39,6 @@ PUSH_PATIENCE_S = 10.0
 SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
 #: The sentence about a new version that was rolled back.
 OF_ROLLED_BACK = "rolled back: {}. Put the old files back: a box that starts again serves what is there"
-#: The verdicts about a canary.
-PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
-#: Counts the answers of a model's two versions, see :mod:`sm.control.canary`; and compares two counts.
-Count = Callable[[str], Mapping[str, Mapping[str, float]]]
-Compare = Callable[[Mapping[str, Mapping[str, float]], Mapping[str, Mapping[str, float]]], dict[str, Any]]
 
 
 class Versions:
@@ -54,8 +50,6 @@ class Versions:
         fetch: Returns the folder with the present content of the repository.
         drain_s: Seconds for which an old version stays loaded.
         timeout_s: Seconds for the workers to make their clients.
-        count: Counts the answers of a model's two versions.
-        compare: Compares such a count with an earlier one.
     """
 
     def __init__(
@@ -65,12 +59,9 @@ class Versions:
         fetch: Callable[[], Path],
         drain_s: float,
         timeout_s: float,
-        count: Count,
-        compare: Compare,
     ) -> None:
         self._loader, self._box, self._fetch = loader, box, fetch
         self._drain_s, self._timeout_s = drain_s, timeout_s
-        self._count, self._compare = count, compare
         self._lock, self._decision = threading.Lock(), threading.Lock()
         #: Why the last change of a model does not serve, by name.
         self.failures: dict[str, str] = {}
@@ -144,7 +135,7 @@ class Versions:
                 "auto": state.auto,
                 "since": state.since,
             }
-            row["canary"] = {**facts, **self._compare(self._count(name), state.counted)}
+            row["canary"] = {**facts, **compare(self._count(name), state.counted)}
         return row
 
     def promote(self, name: str, identity: str = "") -> None:
@@ -169,6 +160,9 @@ class Versions:
         extra = {"model": name, "version": canary.id}
         log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
 
+    def _count(self, name: str) -> Counts:
+        return count(self._box.metrics_folder, name)
+
     def _find_canary(self, name: str, identity: str = "") -> LoadRecord:
         canary = self._loader.records.read().canaries.get(name)
         if canary is None or identity not in ("", canary.id):
@@ -179,7 +173,7 @@ class Versions:
         """Promote or roll back a canary that is to end by itself; log each new verdict about another."""
         for name, record in self._loader.records.read().canaries.items():
             assert record.canary is not None
-            found = self._compare(self._count(name), record.canary.counted)
+            found = compare(self._count(name), record.canary.counted)
             verdict, reason = found["verdict"], found["reason"]
             if record.canary.auto:
                 with contextlib.suppress(Conflict):  # somebody was faster

@@ -12,8 +12,8 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from sm.control.series import percentile
 from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
+from sm.metrics.series import percentile
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"

@@ -15,8 +15,8 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from sm.control.series import read_families
 from sm.metrics import BUCKETS
+from sm.metrics.series import read_families
 from sm.polling import Poll
 from sm.run_state import Box
 from sm.settings import EMF_NAMESPACE, Settings

@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from sm import __version__, hardware
-from sm.control.series import read_families
 from sm.control.state import read_state
+from sm.metrics.series import read_families
 from sm.polling import Poll
 from sm.run_state import SHARED_MEMORY, Box
 from trireme_extensions.observe.counts import Counts, describe, describe_own, read_contents

@@ -323,17 +323,6 @@ def _path_inside(name: str) -> str:
     return path
 
 
-@contextlib.contextmanager
-def held(repository: Path, root: Path) -> Iterator[None]:
-    """Keep a repository that was fetched into ``root`` from being removed to make room."""
-    holds = CacheHolds(root)
-    holds.keep((repository, *repository.iterdir()))
-    try:
-        yield
-    finally:
-        holds.keep(())
-
-
 class CacheHolds:
     """Keeps folders that were fetched into ``root`` from being removed to make room.
 

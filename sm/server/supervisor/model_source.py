@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 from sm.errors import BadInput, StartError
 from sm.models.archive_copy import copy_archive
 from sm.models.fetch.addresses import HUB, is_prefix, is_source, shown
-from sm.models.fetch.model_cache import ModelCache, held
+from sm.models.fetch.model_cache import CacheHolds, ModelCache
 from sm.repository import gpu_driver, models, overlay, problems, response_cache
 from sm.repository.machine import Machine
 from sm.run_state import Box
@@ -84,15 +83,12 @@ class FoundModels:
         return replace(box, overlay=links)
 
 
-def find_models(
-    settings: Settings, preparation: Preparation, log: Log, stack: contextlib.ExitStack
-) -> FoundModels:
+def find_models(settings: Settings, preparation: Preparation, log: Log) -> FoundModels:
     """Find the models of a start: fetch the source that is named, and build a checkpoint.
 
     Args:
         settings: Of the box.
         preparation: Runs what takes long, and answers ``/ping`` meanwhile.
-        stack: Holds what was fetched until the box ends.
 
     Raises:
         StartError: They cannot be fetched or built.
@@ -103,7 +99,8 @@ def find_models(
     if is_source(source) and is_whole:
         cache = settings.cache / "sources"
         fetch = fetch_models(source, cache, preparation, log)
-        stack.enter_context(held(fetch.repository, cache))
+        # Until this process ends.
+        CacheHolds(cache).keep((fetch.repository, *fetch.repository.iterdir()))
         settings = replace(settings, repository=fetch.repository)
     checkpoint = find_checkpoint(settings, source)
     if checkpoint:

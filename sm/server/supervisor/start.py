@@ -149,7 +149,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, desks: Sequence[De
         if settings.tls:
             tls_listener = stack.enter_context(ports.listen(settings.tls_port, "TRIREME_TLS_PORT"))
         preparation = Preparation(listener, selector, signals, processes, log)
-        found = find_models(settings, preparation, log, stack)
+        found = find_models(settings, preparation, log)
         settings, machine = found.settings, Machine.find(settings)
         nginx = find_nginx(settings)
         repository = found.build_plans(machine, preparation, log)

@@ -63,7 +63,7 @@ from types import SimpleNamespace
 from sm import metrics
 from prometheus_client import Counter, generate_latest
 from sm.client.own_metrics import Metrics, setting_up
-from sm.control.series import read_families
+from sm.metrics.series import read_families
 from sm.metrics.files import PROCESS_BYTES, WORKER_BYTES, forget_gauges, reserve, take_over
 
 MODES = "livesum", "livemin", "livemax", "livemostrecent"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from sm.control.canary import MIN_REQUESTS
+from sm.models.canary_verdict import MIN_REQUESTS
 from tests.integration.models.pushed_model import Pushed, expected, pushed
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until

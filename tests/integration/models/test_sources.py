@@ -18,7 +18,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.models.fetch.addresses import shown
-from sm.models.fetch.model_cache import CacheHolds, ModelCache, held, main
+from sm.models.fetch.model_cache import CacheHolds, ModelCache, main
 from tests.support.download_hosts import https_site
 from tests.support.s3 import aws, client, s3_url
 
@@ -247,6 +247,8 @@ def test_the_least_recently_used_repository_that_no_box_uses_makes_room(
     for age, name in ((300, "one"), (200, "two"), (100, "three")):
         assert fetch(name) == 0
         os.utime(folders[name], (0, time.time() - age))
-    with held(folders["one"], tmp_path):
-        assert fetch("four") == 8
+    holds = CacheHolds(tmp_path)
+    holds.keep((folders["one"], *folders["one"].iterdir()))
+    assert fetch("four") == 8
+    holds.keep(())
     assert [name for name, folder in folders.items() if folder.is_dir()] == ["one", "three", "four"]

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, mmap_dict
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from sm.control.box_series import BoxSeries
-from sm.control.series import read_families
 from sm.metrics.files import forget_gauges
+from sm.metrics.series import read_families
 from sm.run_state import Box
 
 

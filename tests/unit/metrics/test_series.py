@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from sm.control.series import percentile
 from sm.metrics import OTHERS, Labels
+from sm.metrics.series import percentile
 
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 

@@ -10,10 +10,18 @@ from math import inf
 
 import pytest
 
-from sm.control.canary import MIN_REQUESTS, MIN_WORSE, Variant, compare, judge
 from sm.metrics import FINE_BUCKETS
 from sm.models.canary import says_failed
-from sm.models.versions import PASSED, UNDECIDED, WORSE
+from sm.models.canary_verdict import (
+    MIN_REQUESTS,
+    MIN_WORSE,
+    PASSED,
+    UNDECIDED,
+    WORSE,
+    Variant,
+    compare,
+    judge,
+)
 
 BOUNDS = (*FINE_BUCKETS, inf)
 

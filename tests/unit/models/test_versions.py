@@ -20,7 +20,7 @@ from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import ModelLoader
-from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
+from sm.models.versions import UNCHANGED, Versions, current_index
 from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
@@ -65,8 +65,7 @@ class PlayedVersions(Versions):
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         box.leases_folder.mkdir(exist_ok=True)
         self.played = NotingLoader(LoadRecords(box.models_file))
-        verdict = {"verdict": UNDECIDED, "reason": "so"}
-        parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda _: {}, lambda *_: verdict
+        parts: Any = self.played, box, lambda: self.folder, 3600, 5
         self.parts = parts
         super().__init__(*parts)
 
