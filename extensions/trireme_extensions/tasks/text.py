@@ -43,13 +43,18 @@ MAX_SHARED_TOKENS = 2**21
 PROBE = ("one two", "three")
 
 
-class Truncation(Parameters):
-    """The options for a text that is too long, by the names of Text Embeddings Inference."""
+class Truncate(Parameters):
+    """Whether a text that is too long is cut off."""
 
     truncate: bool | None = Field(
         default=None,
         description="Cut off a text that is too long, or refuse it; else as the model's files say.",
     )
+
+
+class Truncation(Truncate):
+    """The options for a text that is too long, by the names of Text Embeddings Inference."""
+
     truncation_direction: LowerCase[Literal["left", "right"]] | None = Field(
         default=None, description="The end that is cut off."
     )
@@ -376,7 +381,7 @@ class TextClassification(TextTask, Classifier):
 MAX_CANDIDATES = 100
 
 
-class Hypothesis(Parameters):
+class Hypothesis(Truncate):
     """How a label becomes a sentence, and whether labels exclude each other."""
 
     hypothesis: str = Field(

@@ -10,13 +10,12 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from sm.client.base import Array, TensorMetadata
-from sm.client.payloads import Parameters
 from sm.client.results import Text
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors
 from sm.client.texts import ATTENTION, DTYPES, TextOptions
 from sm.client.texts import IDS as SOURCE
 from trireme_extensions.tasks.cleanup import cleans_up
-from trireme_extensions.tasks.text import TaskText, TextTask
+from trireme_extensions.tasks.text import TaskText, TextTask, Truncate
 from trireme_extensions.tasks.token_rules import Rows, Scores, TokenChoice, TokenRules
 
 #: Inputs of the decoder, as optimum exports it; a model without padding takes no mask.
@@ -41,7 +40,7 @@ class Generation(TextOptions):
     rules: TokenRules = Field(default_factory=TokenRules)
 
 
-class Length(Parameters):
+class Length(Truncate):
     """How long the answer may be, and the rules of its tokens by the names of ``generation_config.json``.
 
     What is not sent is as the model's files say.

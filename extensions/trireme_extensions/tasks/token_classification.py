@@ -12,18 +12,17 @@ from pydantic import Field, PrivateAttr
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.described import softmax
-from sm.client.payloads import Parameters
 from sm.client.results import Table
 from sm.client.texts import Ids
 from sm.errors import WrongPayload
 from trireme_extensions.tasks.task_file import LowerCase
-from trireme_extensions.tasks.text import TaskText
+from trireme_extensions.tasks.text import TaskText, Truncate
 from trireme_extensions.tasks.windows import TokenTable, WindowedTask, slide
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 
 
-class SpanOptions(Parameters):
+class SpanOptions(Truncate):
     """How tokens become spans, by transformers' names."""
 
     aggregation_strategy: LowerCase[Strategy] | None = Field(

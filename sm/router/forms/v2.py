@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sm.errors import UnsupportedType
-from sm.http.messages import BINARY, OCTET_STREAM
+from sm.http.messages import BINARY
 from sm.router.forms.dispatch import STARTS_AS_DISPATCH
 from sm.router.forms.form import Form, Reading
 from sm.router.request_types import Message, TritonRequest
@@ -54,13 +54,11 @@ class Compressed(Form):
 
 
 class V2(Form):
-    """JSON with ``inputs``, of any type that nobody claims: AWS's SDK for JavaScript says octet-stream."""
+    """JSON with ``inputs``, of any type that nobody claims: curl and AWS's SDK for JavaScript name others."""
 
     def has(self, reading: Reading) -> bool:
-        if reading.inference_type != "infer" or not has_inputs(reading):
-            return False
-        takes_others = reading.client is not None and (reading.is_json or reading.kind == OCTET_STREAM)
-        return not takes_others or is_v2(reading)
+        is_meant = reading.inference_type == "infer" and has_inputs(reading)
+        return is_meant and (reading.client is None or is_v2(reading))
 
     def read(self, reading: Reading) -> TritonRequest:
         return TritonRequest(reading.message, reading.model, reading.address.version)

@@ -44,7 +44,7 @@ LABELS: dict[str, tuple[str, ...]] = {
     "audio-classification": ("|", "a", "b", "c"),
 }
 #: Tokens that a model reads.
-MAX_TOKENS = {"token-classification": 14}
+MAX_TOKENS = {"token-classification": 14, "zero-shot-classification": 24}
 GENERATED = ("text2text-generation", "summarization", "translation")
 #: A text that no model reads at once.
 LONG = {"question": "where ?", "context": "does . " * 150 + "live does ." + " . does" * 130}
@@ -146,18 +146,18 @@ def compact(value: Any, depth: int) -> str:
     return "{\n" + ",\n".join(rows) + "\n}"
 
 
-def parse(client: Client, body: Any) -> Any:
+def parse(client: Client, body: Any, kind: str = "application/json") -> Any:
     classifier = RequestClassifier(models_of({client.name: client}), client.name)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return classifier.parse(Message(content, {"content-type": "application/json"}, {}, "id"))
+    return classifier.parse(Message(content, {"content-type": kind}, {}, "id"))
 
 
 def ask(client: Client, inputs: Any, **parameters: Any) -> Any:
     return ask_body(client, {"inputs": inputs, **({"parameters": parameters} if parameters else {})})
 
 
-def ask_body(client: Client, body: Any) -> Any:
-    request = parse(client, body)
+def ask_body(client: Client, body: Any, kind: str = "application/json") -> Any:
+    request = parse(client, body, kind)
     assert isinstance(request, DispatchRequest)
     numbers = range(len(request.records))
     results = [run_record(request, Invocation(math.inf), number, request.place(number)) for number in numbers]

@@ -18,9 +18,15 @@ import pytest
 
 from sm.client.base import Client
 from sm.client.fill_mask import MaskClient
-from sm.errors import BadInput, WrongPayload
+from sm.errors import BadInput, UnsupportedType, WrongPayload
 from sm.router.request_types import DispatchRequest, TritonRequest
-from tests.support.task_models import load_task, write_sound_model, write_text_model
+from tests.support.task_models import (
+    load_task,
+    load_translator,
+    write_sound_model,
+    write_text_model,
+    write_translator,
+)
 from tests.unit.client.pipelines import ANSWERS_FILE, GENERATED, ask, ask_body, encoded, load, parse
 from trireme_extensions.tasks.forms.hugging_face import ALL, FORMS_OF_TASKS, OTHER, form_of
 
@@ -133,7 +139,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "token-classification": ("is_split_into_words", "delimiter", "offset_mapping"),
     "fill-mask": ("truncation", "padding"),
     "question-answering": ("padding", "max_question_len"),
-    "zero-shot-classification": ("kwargs", "multi_class", "truncation"),
+    "zero-shot-classification": ("kwargs", "multi_class", "truncation", "max_input_tokens"),
     "image-classification": ("timeout",),
     "object-detection": ("kwargs", "timeout"),
     "image-segmentation": (
@@ -145,7 +151,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
         *("return_language", "max_new_tokens", "generate_kwargs"),
     ),
     "text2text-generation": (
-        *("return_tensors", "return_text", "return_type", "clean_up_tokenization_spaces", "truncation"),
+        *("return_tensors", "return_text", "return_type", "clean_up_tokenization_spaces"),
         *("stop_sequence", "temperature", "top_k", "top_p", "typical_p", "penalty_alpha", "num_beam_groups"),
         *("diversity_penalty", "bad_words_ids", "force_words_ids", "forced_bos_token_id", "max_time", "seed"),
         *("stopping_criteria", "generation_config", "src_lang", "tgt_lang", "decoder_start_token_id"),
@@ -243,6 +249,19 @@ def test_a_long_text_that_nobody_asks_to_cut_off_is_refused(
     with pytest.raises(WrongPayload):
         ask(short, cut(10), **parameters)
     assert ask(short, cut(6), **parameters) == ask(short, cut(6))
+
+
+def test_a_text_to_be_generated_from_is_cut_off_if_that_is_asked_for(tmp_path: Path) -> None:
+    write_translator(tmp_path / "short")
+    client = load_translator(tmp_path / "short", max_length=4)
+    with pytest.raises(WrongPayload):
+        ask(client, ADA)
+    for way in (True, "longest_first", "only_first"):
+        assert ask(client, ADA, truncation=way) == ask(client, "ada lives in")
+    ways: tuple[Any, ...] = (False, "do_not_truncate", 1, "some")
+    for refused in ways:
+        with pytest.raises(WrongPayload):
+            ask(client, ADA, truncation=refused)
 
 
 UNREADABLE: dict[str, tuple[Any, ...]] = {
@@ -369,6 +388,13 @@ TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
 )
 def test_tensors_are_tritons_and_everything_else_is_the_clients(mood: Client, body: Any, kind: type) -> None:
     assert isinstance(parse(mood, body), kind)
+
+
+def test_what_curl_calls_json_is_tensors_or_named_in_a_415(mood: Client) -> None:
+    form = "application/x-www-form-urlencoded"
+    assert isinstance(parse(mood, {"inputs": [TENSOR]}, form), TritonRequest)
+    with pytest.raises(UnsupportedType, match="x-www-form-urlencoded"):
+        ask_body(mood, {"inputs": "ada"}, form)
 
 
 @pytest.mark.parametrize(

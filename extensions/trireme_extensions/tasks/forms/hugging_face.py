@@ -150,7 +150,7 @@ class TextClassificationAnswers(ClassificationAnswers):
 class TokenClassificationAnswers(HuggingFaceForm):
     """A row for each token, or for each span with an ``aggregation_strategy``."""
 
-    defaults: Mapping[str, Any] = {"aggregation_strategy": "none"}
+    defaults: Mapping[str, Any] = {"aggregation_strategy": "none", "truncate": True}
 
 
 class QuestionAnsweringAnswers(HuggingFaceForm):
@@ -163,6 +163,8 @@ class QuestionAnsweringAnswers(HuggingFaceForm):
 
 class ZeroShotAnswers(HuggingFaceForm):
     """``{"sequence", "labels", "scores"}``; the labels are the parameter ``candidate_labels``."""
+
+    defaults: Mapping[str, Any] = {"truncate": True}
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         texts, parameters = super().read(inputs, sent)
@@ -207,6 +209,12 @@ class FillMaskAnswers(HuggingFaceForm):
 
 class TextToTextAnswers(HuggingFaceForm):
     """``[{"generated_text"}]``, one for each text; named as the task's alias says."""
+
+    def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
+        records, parameters = super().read(inputs, sent)
+        # Other parameters of tokenizers are the answer's here, as ``max_length`` is.
+        cutting = read_tokenizer({"truncation": parameters.pop("truncation", None)})
+        return records, {**parameters, **cutting}
 
     def convert(self, result: Any, client: Any) -> Any:
         return {client.settings.answer: result["text"]}
