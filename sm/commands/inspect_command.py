@@ -25,7 +25,7 @@ def report(repository: Path, problem_list: Sequence[Problem] | None = None) -> d
     ``problem_list``: the problems, if they are known already.
     """
     rows = models.read(repository) if repository.is_dir() else ()
-    problem_list = problems.find_all(repository) if problem_list is None else problem_list
+    problem_list = problems.find(repository) if problem_list is None else problem_list
     return {
         "repository": str(repository),
         "models": [_row(model) for model in rows],
@@ -124,7 +124,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
-    problem_list = problems.find_all(options.repository)
+    problem_list = problems.find(options.repository)
     if options.client_check:
         from sm.commands import client_loading  # NumPy, which the rest of the command does not need
 

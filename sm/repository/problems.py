@@ -8,7 +8,6 @@ Triton is a warning: nothing that Triton accepts may be refused. What the box re
 from __future__ import annotations
 
 import json
-import os
 import re
 import tarfile
 import time
@@ -61,12 +60,6 @@ class Problem:
         return self.sentence
 
 
-def find_all(repository: Path, machine: Machine | None = None) -> list[Problem]:
-    """Return the problems of :func:`find`, and links that would break in a copy of the repository."""
-    problems = find(repository, machine)
-    return [*problems, *map(Problem, _links(repository))] if repository.is_dir() else problems
-
-
 def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     """Return the problems of a start on ``machine``, model by model; the default is this machine."""
     if not repository.is_dir():
@@ -98,11 +91,6 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
         *gpu_problems(repository_models, machine),
         *plans(repository_models),
     ]
-
-
-def find_problems(repository: Path, machine: Machine | None = None) -> list[str]:
-    """Return the sentences of :func:`find_all`, without the warnings."""
-    return [problem.sentence for problem in find_all(repository, machine) if problem.is_certain]
 
 
 def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
@@ -409,21 +397,6 @@ def _is_runner(program: Path) -> bool:
             return file.read(len(ONNX_PROGRAM)) == ONNX_PROGRAM
     except OSError:
         return False
-
-
-def _links(repository: Path) -> Iterator[str]:
-    """Yield links to nothing, and links out of the repository, which a copy would lack."""
-    home = repository.resolve()
-    for folder, folders, files in os.walk(repository):
-        for name in sorted((*folders, *files)):
-            path = Path(folder, name)
-            if not path.is_symlink():
-                continue
-            target = Path(os.path.realpath(path))  # resolve() fails for a link to itself.
-            if not path.exists():
-                yield f"{path} is a link to {path.readlink()}, which is not there."
-            elif home != target and home not in target.parents:
-                yield f"{path} is a link to {target}, outside the repository: put a copy in its place."
 
 
 def find_python(environment: Path, seconds: float = MAX_READ_S) -> str:

@@ -1,9 +1,12 @@
-"""Make manifests of TensorRT plans."""
+"""Make manifests of TensorRT plans, and say what is wrong with a repository."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from sm.repository import problems
+from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 
 SIZES = (3, 224, 224)
@@ -22,3 +25,8 @@ PLAN_MANIFEST: dict[str, Any] = {
 
 def plan_manifest(**changes: Any) -> Manifest:
     return Manifest.model_validate({**PLAN_MANIFEST, **changes})
+
+
+def certain_problems(repository: Path, machine: Machine | None = None) -> list[str]:
+    """Return the sentences of a repository's problems that stop a start."""
+    return [problem.sentence for problem in problems.find(repository, machine) if problem.is_certain]

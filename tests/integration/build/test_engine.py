@@ -15,12 +15,12 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.errors import CommandError
-from sm.repository import problems
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.support.client_environments import python_with
 from tests.support.onnx_graphs import convolution, plus_one, write_graph
+from tests.support.plans import certain_problems
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
@@ -85,7 +85,7 @@ def test_each_target_gets_its_files_and_its_backend_and_the_same_names_types_and
         assert sorted(path.name for path in (folder / "1").iterdir()) == files
         assert (configs[-1].backend, configs[-1].instance_group[0].kind) == (backend, kind)
         # Checked as on a machine with a GPU, because this one may not have one.
-        assert problems.find_problems(out / target, Machine(gpu=True)) == []
+        assert certain_problems(out / target, Machine(gpu=True)) == []
     for field in ("name", "max_batch_size", "input", "output", "model_warmup", "dynamic_batching"):
         assert getattr(configs[0], field) == getattr(configs[1], field), field
     assert (configs[0].max_batch_size, list(configs[0].input[0].dims)) == (8, [4])

@@ -126,8 +126,8 @@ def test_an_onnx_file_without_a_full_configuration_is_a_model(tmp_path: Path) ->
     (version / "model.onnx").write_bytes(bytes([7 << 3 | 2, 0]))
     (version.parent / "config.pbtxt").write_text('name: "densenet_onnx"\nplatform: "onnxruntime_onnx"\n')
     assert models.names(tmp_path) == ["densenet_onnx"]
-    assert [problem for problem in problems.find_all(tmp_path, Machine()) if problem.is_certain] == []
-    assert all(problem.is_local for problem in problems.find_all(tmp_path) if problem.is_certain)
+    assert [problem for problem in problems.find(tmp_path, Machine()) if problem.is_certain] == []
+    assert all(problem.is_local for problem in problems.find(tmp_path) if problem.is_certain)
 
 
 OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.11"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sm.repository import models, problems
 from tests.support.boxes import wait_until
+from tests.support.plans import certain_problems
 from tests.support.sm_command import run_sm
 from tests.support.snapshots import check_snapshot
 from tests.support.tritons import TRITON_TIMEOUT_S, Model, prepare_triton
@@ -119,7 +120,7 @@ def test_each_fault_of_an_ensemble_is_one_problem_and_red_in_a_node_of_its_own(
 ) -> None:
     text, words = INVALID[name]
     write_repository(tmp_path, **{name: text})
-    found = problems.find_problems(tmp_path)
+    found = certain_problems(tmp_path)
     (matching,) = (problem for problem in found if all(word in problem for word in words))
     assert matching.startswith(f"{tmp_path}/{name}/config.pbtxt ")
     assert matching in [problem.sentence for problem in problems.find(tmp_path)]
@@ -130,13 +131,13 @@ def test_each_fault_of_an_ensemble_is_one_problem_and_red_in_a_node_of_its_own(
 def test_ensembles_that_call_each_other_are_a_problem(tmp_path: Path) -> None:
     itself = INVALID["itself"][0]
     write_repository(tmp_path, one=itself.replace("itself", "other"), other=itself.replace("itself", "one"))
-    found = problems.find_problems(tmp_path)
+    found = certain_problems(tmp_path)
     assert [re.findall(r"'(\w+)'", sentence) for sentence in found] == [["other", "one"], ["one", "other"]]
 
 
 def test_triton_refuses_every_faulty_ensemble_and_loads_the_good_ones(tmp_path: Path) -> None:
     good = {"good": GOOD, "any_size": ANY_SIZE}
-    assert problems.find_problems(write_repository(tmp_path / "good", **good)) == []
+    assert certain_problems(write_repository(tmp_path / "good", **good)) == []
     triton = prepare_triton(tmp_path, [])
     write_repository(triton.box.repository, **good, **{name: text for name, (text, _) in INVALID.items()})
 

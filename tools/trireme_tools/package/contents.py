@@ -170,3 +170,18 @@ def _sizes(path: Path) -> Iterator[int]:
             yield from _sizes(inside)
     else:
         yield path.lstat().st_size
+
+
+def unpackable_links(repository: Path) -> Iterator[str]:
+    """Yield links to nothing, and links out of the repository, which a copy would lack."""
+    home = repository.resolve()
+    for folder, folders, files in os.walk(repository):
+        for name in sorted((*folders, *files)):
+            path = Path(folder, name)
+            if not path.is_symlink():
+                continue
+            target = Path(os.path.realpath(path))  # resolve() fails for a link to itself.
+            if not path.exists():
+                yield f"{path} is a link to {path.readlink()}, which is not there."
+            elif home != target and home not in target.parents:
+                yield f"{path} is a link to {target}, outside the repository: put a copy in its place."

@@ -13,7 +13,7 @@ from sm.repository import problems
 from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
-from trireme_tools.package.contents import ExcludedFiles
+from trireme_tools.package.contents import ExcludedFiles, unpackable_links
 from trireme_tools.progress import Progress
 
 
@@ -98,7 +98,8 @@ def inspect(
     client_problems: Sequence[Problem] = (),
 ) -> None:
     """Print the problems; :class:`CommandError` lists those that would stop a start."""
-    problem_list = [*problems.find_all(repository), *client_problems]
+    links = map(Problem, unpackable_links(repository))
+    problem_list = [*problems.find(repository), *links, *client_problems]
     left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
     rows = [
