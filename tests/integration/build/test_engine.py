@@ -99,10 +99,8 @@ def test_random_inputs_are_golden_data_only_if_compared_for_a_precision_that_the
         (({}, False), ({"wanted": named, "compare": False}, False), ({"wanted": named}, True))
     ):
         folder = builder.build(BuildRequest("tiny", "cpu", out / str(number), source, **options))  # type: ignore[arg-type]
-        # OpenVINO is not taken without the second.
-        assert [(folder / "1" / name).exists() for name in (GOLDEN, "exactness.py")] == [has_golden] * 2, (
-            options
-        )
+        beside = (GOLDEN, "exactness.py", "openvino_engine.py")  # OpenVINO is not taken without these
+        assert [(folder / "1" / name).exists() for name in beside] == [has_golden] * 3, options
     golden = Golden.read(folder / "1" / GOLDEN)
     for feed, answer in zip(golden.feeds, golden.answers, strict=True):
         assert answer["y"] == pytest.approx(feed["x"] + 1, abs=1e-6, nan_ok=True)

@@ -26,12 +26,12 @@ from trireme_extensions.convert.onnx_cpu.engines import (
     Chooser,
     Guarded,
     OnnxRuntime,
-    OpenVino,
     Wanted,
 )
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_tools.build import exactness, golden_data
 from trireme_tools.build.exactness import FLOAT32, INT32
+from trireme_tools.build.openvino_engine import OpenVino
 from trireme_tools.progress import Progress
 
 OPENVINO = Candidate("openvino", "fp32")
@@ -246,7 +246,7 @@ def test_a_row_of_the_table_is_right_up_to_its_number_and_wrong_beyond(name: str
     """If OpenVINO is right beyond it, the row can be widened."""
     row = ROWS[name]
     path = write(tmp_path, row)
-    plain, expected = OpenVino(path, "fp32", 1), OnnxRuntime(path, "fp32", 1)
+    plain, expected = OpenVino(path, 1), OnnxRuntime(path, "fp32", 1)
     assert name in operators(openvino.Core().read_model(str(path)))
     small = x(row.small or SMALL) if "int64" in row.inputs else draw(row, 0)
     assert plain.takes(["y"], small)
@@ -415,7 +415,7 @@ def test_a_bf16_output_is_refused_and_bf16_inside_is_not(tmp_path: Path) -> None
     """OpenVINO labels it float16, and ONNX Runtime cannot give one to Python: it cannot be built."""
     row = Row("y = Cast<to = 16>(x) z = Cast<to = 1>(y)", FLOATS_IN, "bfloat16[n,4] y, float[n,4] z")
     path, numbers = write(tmp_path, row), x([[1.1, 2, 3, -4]], np.float32)
-    plain = OpenVino(path, "fp32", 1)
+    plain = OpenVino(path, 1)
     (labelled,) = plain.run(["y"], numbers)
     assert (labelled.dtype, labelled[0, 0] == pytest.approx(1.1, abs=0.1)) == (np.float16, False)
     assert plain.trust.wrong.keys() == {"y"}
@@ -424,9 +424,7 @@ def test_a_bf16_output_is_refused_and_bf16_inside_is_not(tmp_path: Path) -> None
     (expected,) = OnnxRuntime(path, "fp32", 1).run(["z"], numbers)
     np.testing.assert_allclose(plain.run(["z"], numbers)[0], expected, rtol=2**-7)
     with pytest.raises(ValueError, match="y"):
-        OpenVino(
-            write(tmp_path / "alone", Row("y = Cast<to = 16>(x)", FLOATS_IN, "bfloat16[n,4] y")), "fp32", 1
-        )
+        OpenVino(write(tmp_path / "alone", Row("y = Cast<to = 16>(x)", FLOATS_IN, "bfloat16[n,4] y")), 1)
     request = BuildRequest("tiny", "cpu", tmp_path / "out", path)
     with pytest.raises(CommandError):
         ModelBuilder(tmp_path / "cache", tmp_path / "none", Progress(io.StringIO())).build(request)
@@ -457,7 +455,7 @@ def test_a_text_model_stays_on_openvino_for_tokens_and_lengths_that_its_tables_h
         "lowest": np.array([np.finfo(np.float32).min], np.float32),
     }
     path = write_graph(tmp_path / GRAPH, TEXT, 18, weights).path
-    plain, expected = OpenVino(path, "fp32", 1), OnnxRuntime(path, "fp32", 1)
+    plain, expected = OpenVino(path, 1), OnnxRuntime(path, "fp32", 1)
     assert not plain.trust.wrong
 
     def feed(length: int, token: int) -> Feed:
@@ -478,7 +476,7 @@ def test_an_output_that_is_right_stays_on_openvino_beside_one_that_is_not(tmp_pa
     body = "y = Relu(x) i = ArgMax<axis = 1>(x) z = Gather(table, i)"
     path = write(tmp_path, Row(body, FLOATS_IN, "float[n,4] y, int64[n,1] z"))
     golden_data.from_random_inputs(Graph.read(path), [{"n": 1}], tmp_path)
-    plain, numbers = OpenVino(path, "fp32", 1), x(ALIKE, np.float32)
+    plain, numbers = OpenVino(path, 1), x(ALIKE, np.float32)
     assert plain.trust.wrong.keys() == {"z"}
     assert (plain.takes(["y"], numbers), plain.takes(["y", "z"], numbers)) == (True, False)
     assert answers_as_onnx_runtime(path, numbers)

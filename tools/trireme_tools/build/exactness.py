@@ -25,6 +25,8 @@ SIZE = 2**24
 #: Constants of more numbers than this, such as weights, may have any value.
 MAX_READ = 2**20
 INF = math.inf
+#: The node of an output has the output's name and this.
+RESULT = "/sink_port_0"
 
 
 class Known(NamedTuple):
@@ -388,7 +390,7 @@ class _Reader:
         known = self._follow(self.nodes, {}, number, size)
         results = [node for node in self.nodes if node.get_type_name() == "Result"]
         return {
-            node.get_friendly_name().removesuffix("/sink_port_0"): known[node.get_name(), 0].wrong
+            node.get_friendly_name().removesuffix(RESULT): known[node.get_name(), 0].wrong
             for node in results
             if known[node.get_name(), 0].wrong
         }

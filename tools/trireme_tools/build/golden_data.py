@@ -1,8 +1,7 @@
 """Golden data: inputs, and the outputs of ONNX Runtime in fp32 for them.
 
 At load the model compares other engines and precisions with them: see
-:mod:`trireme_extensions.convert.onnx_cpu.engines`. ``exactness.py`` lies beside them; without it OpenVINO is
-not taken.
+:mod:`trireme_extensions.convert.onnx_cpu.engines`. OpenVINO lies beside them: :data:`BESIDE`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from numpy.typing import NDArray
 from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
 from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_tools.build import exactness
+from trireme_tools.build import exactness, openvino_engine
 
+#: The engine that they let in, without which ONNX Runtime runs the graph.
+BESIDE = tuple(Path(module.__file__ or "") for module in (exactness, openvino_engine))
 #: An integer beyond 32 bits, whose product with a thousand still has 64.
 LARGE = 1_700_000_000_000
 #: Inputs in the file; each adds to the time of the choice at a cold start.
@@ -78,11 +79,12 @@ def _enlarge(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def write(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str, out: Path) -> bool:
-    """Write the golden data and ``exactness.py``; False for a graph of texts, or without inputs."""
+    """Write the golden data and :data:`BESIDE`; False for a graph of texts, or without inputs."""
     if not feeds or any(value.datatype == "TYPE_STRING" for value in (*graph.inputs, *graph.outputs)):
         return False
     golden(graph, feeds, kinds, scores).write(out / GOLDEN)
-    shutil.copy(exactness.__file__, out)
+    for file in BESIDE:
+        shutil.copy(file, out)
     return True
 
 

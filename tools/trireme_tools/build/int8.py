@@ -19,7 +19,8 @@ import numpy as np
 
 from sm.errors import CommandError
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_extensions.convert.onnx_cpu.engines import GRAPH, INT8_GRAPH, RESULT, Candidate, Wanted, attempt
+from trireme_extensions.convert.onnx_cpu.engines import GRAPH, INT8_GRAPH, Candidate, Wanted, attempt
+from trireme_tools.build.exactness import RESULT
 from trireme_tools.build.int8_cost import Quantized
 from trireme_tools.build.measure import SURE, Answer, Input, Measure
 from trireme_tools.build.right_answers import LABELS

@@ -26,12 +26,12 @@ from trireme_extensions.convert.build_request import OPTIONS
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 from trireme_tools.build import changes as graph_changes
-from trireme_tools.build import exactness, golden_data, masks, samples, suppression
+from trireme_tools.build import golden_data, masks, samples, suppression
 from trireme_tools.build.changes import DESCRIPTION, GraphChanges
 from trireme_tools.cache import Cache
 
 #: The modules that make a model's files, beside those that are copied.
-MODULES = (exactness, golden_data, graph_changes, masks, model_config, samples, suppression)
+MODULES = (golden_data, graph_changes, masks, model_config, samples, suppression)
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"
 
@@ -73,6 +73,7 @@ class CpuRepository:
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [
             *RUNNER,
+            *golden_data.BESIDE,
             *(Path(getfile(module)) for module in MODULES),
             Path(__file__),
         ]

@@ -24,7 +24,7 @@ from sm.errors import CommandError
 from sm.repository import machine
 from sm.settings import HERE, Settings
 from trireme_extensions.convert.targets import GRAPH, RUNNER, link
-from trireme_tools.build import exactness
+from trireme_tools.build import golden_data
 from trireme_tools.cache import Cache
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
 from trireme_tools.environments.stub import Stub
@@ -151,7 +151,7 @@ class Assembly:
     ) -> dict[str, str]:
         files = [
             *RUNNER,
-            Path(exactness.__file__),
+            *golden_data.BESIDE,
             Path(__file__),
             *(path for example in weights_by_example for path in example.files()),
         ]

@@ -26,7 +26,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -59,8 +58,6 @@ LEAST_OVERLAP = 0.5
 BEST = {"labels": 3, "words": 5}
 #: The input of a graph that suppresses boxes with the score below which there are none.
 CONFIDENCE = "confidence"
-#: OpenVINO's node of an output has the output's name and this.
-RESULT = "/sink_port_0"
 #: After an error in OpenVINO, ONNX Runtime answers for so long; compiling takes half a second.
 RETRY_S = 60.0
 
@@ -304,10 +301,9 @@ def _within(name: str, error: Any, allowed: float) -> float:
 class OnnxRuntime:
     """A session with one pool of threads that sleep while there is nothing to do: models share the cores."""
 
-    def __init__(self, graph: Path, precision: str, threads: int, by_record: bool = False) -> None:
+    def __init__(self, graph: Path, precision: str, threads: int) -> None:
         import onnxruntime
 
-        del by_record  # it makes nothing faster here
         chosen = onnxruntime.SessionOptions()
         chosen.intra_op_num_threads = threads
         chosen.inter_op_num_threads = 1
@@ -329,84 +325,24 @@ class OnnxRuntime:
         return outputs
 
 
-class OpenVino:
-    """A compiled model. After a failed run it must not be used again: see :class:`Guarded`.
-
-    ``by_record`` compiles a graph whose batch alone is free for one record: that is faster, and smaller.
-    """
-
-    def __init__(self, graph: Path, precision: str, threads: int, by_record: bool = False) -> None:
-        # Without its converter of other formats, a process is 6 MB smaller.
-        sys.modules.setdefault("openvino.tools.ovc", cast(ModuleType, None))
-        import openvino
-
-        settings = {
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            # Two processes would pin their threads to the same core.
-            "ENABLE_CPU_PINNING": False,
-            # For an int8 graph: of what is not quantized in it.
-            "INFERENCE_PRECISION_HINT": "bf16" if computes_bf16(precision, processor_flags()) else "f32",
-        }
-        core = openvino.Core()
-        # The weights must lie beside the graph itself; beside a link to it they are refused.
-        file = graph.resolve()
-        model = core.read_model(str(file.with_name(INT8_GRAPH) if precision == "int8" else file))
-        shapes = {value.any_name: value.partial_shape for value in model.inputs}
-        self.by_record = by_record and all(
-            shape[0].is_dynamic and not any(size.is_dynamic for size in shape[1:])
-            for shape in ([*shape] for shape in shapes.values())
-        )
-        if self.by_record:
-            model.reshape({name: [1, *[*shape][1:]] for name, shape in shapes.items()})
-        self.trust = _exactness().read(model)
-        if len(self.trust.wrong) == len(model.outputs):
-            raise ValueError(f"it computes otherwise: {self.trust}")
-        self.compiled = core.compile_model(model, "CPU", settings)
-        self.inputs = [value.any_name for value in self.compiled.inputs]
-        # An output's tensor may have more names, such as that of the value before an Identity.
-        self.outputs = [value.node.friendly_name.removesuffix(RESULT) for value in self.compiled.outputs]
-        self.places = {name: place for place, name in enumerate(self.outputs)}
-
-    def takes(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> bool:
-        """True if its answer is that of ONNX Runtime."""
-        return bool(self.trust.takes(wanted, feed))
-
-    def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
-        """Run one feed."""
-        records = max(len(array) for array in feed.values()) if self.by_record else 1
-        if records == 1:
-            return self._run(wanted, feed)
-        parts = [
-            self._run(wanted, {name: array[place : place + 1] for name, array in feed.items()})
-            for place in range(records)
-        ]
-        return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
-
-    def _run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
-        """Run the graph once.
-
-        A new request for each run, and not its ``infer()``: in OpenVINO 2026.4 that hides some errors of a
-        graph with free sizes, and returns the outputs of the run before.
-        """
-        request = self.compiled.create_infer_request()
-        request.start_async(dict(feed), share_inputs=True)
-        request.wait()
-        return [np.array(request.get_output_tensor(self.places[name]).data) for name in wanted]
-
-
-def _exactness() -> Any:
-    """Import what says for which outputs OpenVINO is trusted: a desk puts it beside golden data."""
-    is_beside = importlib.util.find_spec("exactness")
-    return importlib.import_module("exactness" if is_beside else "trireme_tools.build.exactness")
-
-
-ENGINES: Mapping[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
+def _openvino() -> Any:
+    """Import the engine of OpenVINO: a desk puts it beside golden data, and has it itself in the tools."""
+    is_beside = importlib.util.find_spec("openvino_engine")
+    return importlib.import_module("openvino_engine" if is_beside else "trireme_tools.build.openvino_engine")
 
 
 def load(candidate: Candidate, graph: Path, threads: int, by_record: bool = False) -> Any:
     """Load a graph into an engine."""
-    return ENGINES[candidate.engine](graph, candidate.precision, threads, by_record)
+    if candidate.engine == FP32.engine:
+        return OnnxRuntime(graph, candidate.precision, threads)
+    # The weights must lie beside the graph itself; beside a link to it they are refused.
+    file = graph.resolve()
+    return _openvino().OpenVino(
+        file.with_name(INT8_GRAPH) if candidate.precision == "int8" else file,
+        threads,
+        in_bf16=computes_bf16(candidate.precision, processor_flags()),
+        by_record=by_record,
+    )
 
 
 class Guarded:
@@ -661,8 +597,9 @@ class Chooser:
         return self.cache / f"{name}.json"
 
     def _graph_files(self) -> list[Path]:
-        own = ("model.py", "batching.py", "engines.py", "exactness.py", "request_token.py", MANIFEST, GOLDEN)
-        return sorted(path for path in self.folder.iterdir() if path.is_file() and path.name not in own)
+        own = (MANIFEST, GOLDEN)
+        files = (path for path in self.folder.iterdir() if path.is_file() and path.suffix != ".py")
+        return sorted(path for path in files if path.name not in own)
 
     def _remember(self, choice: Choice) -> Choice:
         """Write the choice into the cache, if it can be written."""
