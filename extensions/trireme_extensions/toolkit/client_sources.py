@@ -21,15 +21,15 @@ from sm.repository.models import CodeFolder
 
 #: The ``modelname`` under which a script is served.
 SCRIPT_NAME = "model"
-#: Functions that a script may define.
+#: Functions that a script may define, with their numbers of arguments, without the context.
 FUNCTIONS = {
-    "model_fn",
-    "input_fn",
-    "predict_fn",
-    "output_fn",
-    "transform_fn",
-    "pre_model_fn",
-    "model_warmup_fn",
+    "pre_model_fn": 1,
+    "model_fn": 1,
+    "model_warmup_fn": 2,
+    "input_fn": 2,
+    "predict_fn": 2,
+    "output_fn": 2,
+    "transform_fn": 4,
 }
 #: Used in place of the toolkit if that is not installed.
 STAND_IN = str(Path(__file__).parent / "stand_in")
@@ -105,15 +105,21 @@ def is_script(file: Path) -> bool:
     A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
     class or ``handle(data, context)`` a file cannot be a client.
     """
-    try:
-        module = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        # The import reports the line of the syntax error.
+    module = _parse(file)
+    if module is None:
         return True
     names = {name for statement in module.body for name in _defined_names(statement)}
-    if names & (FUNCTIONS | {"*"}):
-        return not any(map(_is_client, module.body))
+    if names & {*FUNCTIONS, "*"}:
+        return not any(_has_base(statement, "Client") for statement in module.body)
     return "handle" not in names and not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
+
+
+def _parse(file: Path) -> ast.Module | None:
+    """Parse a file; None for one of which the import says what is wrong."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _defined_names(statement: ast.stmt) -> Iterator[str]:
@@ -126,32 +132,27 @@ def _defined_names(statement: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
 
 
-def _is_client(statement: ast.stmt) -> bool:
+def _has_base(statement: ast.stmt, end: str) -> bool:
+    """True for a class with a base whose name ends so."""
     return isinstance(statement, ast.ClassDef) and any(
-        ast.unparse(base).endswith("Client") for base in statement.bases
+        ast.unparse(base).endswith(end) for base in statement.bases
     )
 
 
 def is_ported(file: Path) -> bool:
     """True if a file has ``handle(data, context)`` or a class with ``inference``, and no client."""
-    try:
-        statements = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # the import reports it
-    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
-    bases = [[ast.unparse(base) for base in node.bases] for node in classes]
-    if any(base.endswith("Client") for names in bases for base in names):
+    module = _parse(file)
+    if module is None or any(_has_base(statement, "Client") for statement in module.body):
         return False
     # TorchServe's classes have an ``inference`` too, as one step of several.
-    return any(
-        isinstance(node, ast.FunctionDef) and node.name == "handle" and len(node.args.args) == 2
-        for node in statements
-    ) or any(
-        isinstance(method, ast.FunctionDef) and method.name == "inference"
-        for node, names in zip(classes, bases, strict=True)
-        if not any(base.endswith("Handler") for base in names)
-        for method in node.body
-    )
+    classes = [
+        node for node in module.body if isinstance(node, ast.ClassDef) and not _has_base(node, "Handler")
+    ]
+    methods = [node.name for each in classes for node in each.body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        (node.name, len(node.args.args)) for node in module.body if isinstance(node, ast.FunctionDef)
+    ]
+    return "inference" in methods or ("handle", 2) in functions
 
 
 def imported_by(files: Iterable[Path]) -> set[str]:

@@ -49,6 +49,7 @@ from sm.invocation import current, wait
 from sm.plugins.code_imports import plain_names
 from sm.plugins.stuck_code import GRACE_S, replace_worker
 from trireme_extensions.toolkit import codecs
+from trireme_extensions.toolkit.client_sources import FUNCTIONS
 
 log = logging.getLogger(__name__)
 
@@ -299,23 +300,13 @@ class Context:
 
 
 Function = Callable[..., Any]
-#: The number of arguments of each function, without the context.
-ARGUMENTS = {
-    "pre_model_fn": 1,
-    "model_fn": 1,
-    "model_warmup_fn": 2,
-    "input_fn": 2,
-    "predict_fn": 2,
-    "output_fn": 2,
-    "transform_fn": 4,
-}
 
 
 class ScriptFunctions:
     """The functions of one script. Raises :class:`StartError` if their arguments are wrong."""
 
     def __init__(self, script: ModuleType) -> None:
-        functions = {name: function for name in ARGUMENTS if (function := getattr(script, name, None))}
+        functions = {name: function for name in FUNCTIONS if (function := getattr(script, name, None))}
         others = sorted(functions.keys() & {"input_fn", "predict_fn", "output_fn"})
         if "transform_fn" in functions and others:
             raise StartError(
@@ -323,7 +314,7 @@ class ScriptFunctions:
             )
         self._script = script
         self._functions = {
-            name: accept_context(function, ARGUMENTS[name]) for name, function in functions.items()
+            name: accept_context(function, FUNCTIONS[name]) for name, function in functions.items()
         }
         #: Stand-ins for functions that the script lacks; chosen after its model is loaded.
         self._defaults = Defaults()
@@ -346,13 +337,14 @@ class ScriptFunctions:
         """Return the answer's bytes and content type."""
         data = codecs.decode_text(body) if kind_of(content_type) in codecs.TEXT_TYPES else body
         try:
+            accepted = context.accepted or (accept,)
             if "transform_fn" in self._functions:
                 returned, accept = first_acceptable(
-                    context.accepted or (accept,),
+                    accepted,
                     lambda kind: self._call("transform_fn", model, data, content_type, kind, context),
                 )
             else:
-                returned = self._run_steps(model, data, content_type, accept, context)
+                returned, accept = self._run_steps(model, data, content_type, accepted, context)
         except Exception as error:
             raise to_trireme_error(error) from error
         content, chosen_type = (
@@ -366,27 +358,22 @@ class ScriptFunctions:
         function = self._functions.get(name)
         return function(*arguments) if function else None
 
-    def _run_steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
+    def _run_steps(
+        self, model: Any, data: Any, content_type: str, accepted: Sequence[str], context: Context
+    ) -> tuple[Any, str]:
+        """Return the answer, with its content type if the defaults have made it, and the type asked for."""
         functions, defaults = self._functions, self._defaults
         decode: Function = functions.get(
             "input_fn", lambda data, kind, _: defaults.decode(data, kind_of(kind), model)
         )
         predict: Function = functions.get("predict_fn", lambda data, model, _: defaults.predict(data, model))
         prediction = predict(decode(data, content_type, context), model, context)
-        accepted = context.accepted or (accept,)
         if "output_fn" in functions:
-            returned, accept = first_acceptable(
-                accepted, lambda kind: functions["output_fn"](prediction, kind, context)
-            )
-            is_pair = isinstance(returned, tuple) and len(returned) == 2
-            return (
-                returned
-                if is_pair or isinstance(returned, Response)
-                else (returned, context.content_type or accept)
-            )
+            return first_acceptable(accepted, lambda kind: functions["output_fn"](prediction, kind, context))
         if kind_of(content_type) == JSON_LINES and not context.accept_named:
             accepted = (JSON_LINES,)
-        return first_acceptable(accepted, lambda kind: defaults.encode(prediction, kind_of(kind)))
+        encoded = first_acceptable(accepted, lambda kind: defaults.encode(prediction, kind_of(kind)))
+        return encoded, encoded[1]
 
 
 def first_acceptable(accepted: Sequence[str], encode: Callable[[str], Any]) -> tuple[Any, str]:
