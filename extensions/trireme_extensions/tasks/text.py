@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -72,13 +72,9 @@ class TaskText(TextPayload):
     _encoding: Encoding | None = PrivateAttr(default=None)
 
 
-def share_room(lengths: Sequence[int], room: int) -> list[int]:
-    """Return how many tokens of each text stay if the longest is cut off first, as tokenizers 0.23 do."""
-    if len(lengths) == 1 or sum(lengths) <= room:
-        return [min(length, room) for length in lengths]
-    shorter = min(lengths)
-    kept = (shorter, room - shorter) if room - shorter >= shorter else (room // 2, room - room // 2)
-    return list(kept if lengths[0] <= lengths[1] else kept[::-1])
+def asked_for(payload: Any, name: str) -> Any:
+    """Return a parameter of a record; None if the request does not say it, or the task has no such one."""
+    return getattr(getattr(payload, "parameters", None), name, None)
 
 
 def cut_at_space(text: str, place: int, end: str) -> str:
@@ -107,31 +103,25 @@ class TextTask(TextClient, Task):
             self.enable_truncation(self.tokenizer)
         #: Held while a text is tokenized that pairs share.
         self.sharing = threading.Lock()
-        #: Tokenizers that cut off what is too long at one end, by that end.
-        self.truncating = lru_cache(maxsize=2)(self.truncate_at)
+        #: Held while a text is cut off, as each request may ask for another end and length.
+        self.cutting = threading.Lock()
 
-    def enable_truncation(self, tokenizer: Tokenizer, end: str = "") -> None:
-        """Make a tokenizer cut off what is too long for the model, at the model's own end or at another."""
-        tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=end or self.cut_end)
-
-    def truncate_at(self, end: str) -> Tokenizer:
-        """Return a tokenizer that cuts off what is too long, whatever ``truncate`` of ``task.json`` says."""
-        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
-        self.enable_truncation(tokenizer, end)
-        return tokenizer
+    def enable_truncation(self, tokenizer: Tokenizer, end: str = "", most: int = 0) -> None:
+        """Make a tokenizer cut off what is too long; by default for the model, at the model's own end."""
+        tokenizer.enable_truncation(
+            most or self.max_length, strategy=self.truncation, direction=end or self.cut_end
+        )
 
     def truncates(self, payload: Any) -> bool:
         """True if a text that is too long is cut off: the request decides, else the model's files."""
-        parameters = getattr(payload, "parameters", None)
-        asked = getattr(parameters, "truncate", None)
-        if asked is None and getattr(parameters, "max_input_tokens", None):
+        asked = asked_for(payload, "truncate")
+        if asked is None and asked_for(payload, "max_input_tokens"):
             return True
         return bool(self.settings.truncate if asked is None else asked)
 
     def most_tokens(self, payload: Any) -> int:
         """Return how many tokens of a text are read: as many as the model takes, or as the request asks."""
-        asked: int | None = getattr(getattr(payload, "parameters", None), "max_input_tokens", None)
-        most: int = min(asked or self.max_length, self.max_length)
+        most: int = min(asked_for(payload, "max_input_tokens") or self.max_length, self.max_length)
         return most
 
     def takes_batches(self) -> bool:
@@ -164,17 +154,14 @@ class TextTask(TextClient, Task):
                 continue
             if not self.truncates(payload):
                 raise self.too_long()
-            end, text = self.end_of(payload), texts[index]
-            if most < self.max_length:
-                encodings[index] = self.cut((text,) if isinstance(text, str) else text, end, most)
-            elif end != self.cut_end or not encoding.overflowing:
-                (encodings[index],) = self.truncating(end).encode_batch([text])
+            end = self.end_of(payload)
+            if most < self.max_length or end != self.cut_end or not encoding.overflowing:
+                encodings[index] = self.cut(texts[index], end, most)
         return encodings
 
     def end_of(self, payload: Any) -> str:
         """Return the end at which a text that is too long is cut off: the request's, else the model's."""
-        asked = getattr(getattr(payload, "parameters", None), "truncation_direction", None)
-        end: str = asked or self.cut_end
+        end: str = asked_for(payload, "truncation_direction") or self.cut_end
         return end
 
     def readable(self, text: str, end: str) -> str:
@@ -189,16 +176,19 @@ class TextTask(TextClient, Task):
         (encoding,) = self.whole.encode_batch([part], add_special_tokens=False)
         return part if len(encoding) > self.max_length + SPARE_TOKENS else text
 
-    def cut(self, texts: Sequence[str], end: str, most: int) -> Encoding:
-        """Return the tokens of a text, or of a pair, of which fewer are read than the model takes."""
-        parts: list[Any] = [self.part_of(text, end) for text in texts]
-        room = most - self.whole.num_special_tokens_to_add(len(parts) == 2)
-        if room < len(parts):
+    def cut(self, text: str | tuple[str, str], end: str, most: int) -> Encoding:
+        """Return the tokens of a text, or of a pair, that has more than are read.
+
+        Raises :class:`WrongPayload` if the special ones alone are as many.
+        """
+        count = 1 if isinstance(text, str) else 2
+        if most < self.max_length and most < count + self.whole.num_special_tokens_to_add(count == 2):
             field = ("parameters", "max_input_tokens")
             raise WrongPayload(f"{most} tokens leave no room for a text", field=field)
-        for part, count in zip(parts, share_room([len(part) for part in parts], room), strict=True):
-            part.truncate(count, direction=end)
-        return self.whole.post_process(*parts)
+        with self.cutting:
+            self.enable_truncation(self.cutter, end, most)
+            (encoding,) = self.cutter.encode_batch([text])
+        return encoding
 
     def encode_pair(self, first: str, second: str, payload: Any, holder: Any, pairs: int) -> Encoding:
         """Return the tokens of a pair of texts.
@@ -215,7 +205,6 @@ class TextTask(TextClient, Task):
             TooLarge: The request's texts are read with too many others.
         """
         end = self.end_of(payload)
-        tokenizer = self.truncating(end)
         if holder._encoding is None:
             with self.sharing:  # the list's records run at the same time
                 if holder._encoding is None:
@@ -223,9 +212,12 @@ class TextTask(TextClient, Task):
         if isinstance(holder._encoding, TooLarge):
             raise holder._encoding
         if self.joins:
-            pair: Encoding = tokenizer.post_process(holder._encoding, self.part_of(second, end))
+            other = self.part_of(second, end)
+            with self.cutting:
+                self.enable_truncation(self.cutter, end)
+                pair: Encoding = self.cutter.post_process(holder._encoding, other)
         else:
-            (pair,) = tokenizer.encode_batch([(first, second)])
+            pair = self.cut((first, second), end, self.max_length)
         if pair.overflowing and not self.truncates(payload):
             raise self.too_long()
         return pair
@@ -269,11 +261,16 @@ class TextTask(TextClient, Task):
         return tokenizer
 
     @cached_property
+    def cutter(self) -> Tokenizer:
+        """The tokenizer that cuts off, whatever ``truncate`` of ``task.json`` says."""
+        return Tokenizer.from_str(self.tokenizer.to_str())
+
+    @cached_property
     def joins(self) -> bool:
         """True if the tokens of two texts make those of the pair; not every tokenizer is of that kind."""
-        tokenizer, (first, second) = self.truncating(self.cut_end), PROBE
-        joined = tokenizer.post_process(self.part_of(first, "right"), self.part_of(second, "right"))
-        whole = tokenizer.encode(first, second)
+        first, second = PROBE
+        joined = self.whole.post_process(self.part_of(first, "right"), self.part_of(second, "right"))
+        whole = self.whole.encode(first, second)
         return bool((whole.ids, whole.type_ids) == (joined.ids, joined.type_ids))
 
     def too_long(self) -> WrongPayload:
