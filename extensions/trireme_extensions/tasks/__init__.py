@@ -8,36 +8,22 @@ from typing import TYPE_CHECKING, Any
 from trireme_extensions.tasks.task_table import TASKS
 
 if TYPE_CHECKING:
-    from trireme_extensions.tasks.detection import ObjectDetection
-    from trireme_extensions.tasks.fill_mask import FillMask
-    from trireme_extensions.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
-    from trireme_extensions.tasks.question_answering import QuestionAnswering
-    from trireme_extensions.tasks.sound import AudioClassification, SpeechRecognition
-    from trireme_extensions.tasks.tabular import Tabular
-    from trireme_extensions.tasks.text import (
-        SentenceEmbeddings,
-        TextClassification,
-        ZeroShotClassification,
-    )
-    from trireme_extensions.tasks.text_to_text import TextToText
-    from trireme_extensions.tasks.token_classification import TokenClassification
+    from trireme_extensions.tasks.detection import ObjectDetection as ObjectDetection
+    from trireme_extensions.tasks.fill_mask import FillMask as FillMask
+    from trireme_extensions.tasks.image import ImageClassification as ImageClassification
+    from trireme_extensions.tasks.image import ImageEmbeddings as ImageEmbeddings
+    from trireme_extensions.tasks.image import ImageSegmentation as ImageSegmentation
+    from trireme_extensions.tasks.question_answering import QuestionAnswering as QuestionAnswering
+    from trireme_extensions.tasks.sound import AudioClassification as AudioClassification
+    from trireme_extensions.tasks.sound import SpeechRecognition as SpeechRecognition
+    from trireme_extensions.tasks.tabular import Tabular as Tabular
+    from trireme_extensions.tasks.text import SentenceEmbeddings as SentenceEmbeddings
+    from trireme_extensions.tasks.text import TextClassification as TextClassification
+    from trireme_extensions.tasks.text import ZeroShotClassification as ZeroShotClassification
+    from trireme_extensions.tasks.text_to_text import TextToText as TextToText
+    from trireme_extensions.tasks.token_classification import TokenClassification as TokenClassification
 
-__all__ = [
-    "AudioClassification",
-    "FillMask",
-    "ImageClassification",
-    "ImageEmbeddings",
-    "ImageSegmentation",
-    "ObjectDetection",
-    "QuestionAnswering",
-    "SentenceEmbeddings",
-    "SpeechRecognition",
-    "Tabular",
-    "TextClassification",
-    "TextToText",
-    "TokenClassification",
-    "ZeroShotClassification",
-]
+__all__ = [name for _, name in TASKS.values()]
 
 
 def __getattr__(name: str) -> Any:

@@ -88,30 +88,21 @@ def to_bytes(value: Any) -> bytes:
 
 def reader_of(datatype: str) -> Callable[[Any], Any]:
     """Return what reads a cell of a datatype. Nothing is rounded to an integer, cut off or wrapped around."""
-    if datatype.startswith("FP"):
-        limit = float(np.finfo(DTYPES[datatype]).max)
+    if datatype in ("BOOL", "BYTES"):
+        return to_truth if datatype == "BOOL" else to_bytes
+    is_float = datatype.startswith("FP")
+    limits: Any = np.finfo(DTYPES[datatype]) if is_float else np.iinfo(DTYPES[datatype])
+    least, most = (float(limits.min), float(limits.max)) if is_float else (limits.min, limits.max)
 
-        def read_number(value: Any) -> float:
-            if is_missing(value):
-                return math.nan
-            number = to_number(value)
-            if not abs(number) <= limit:
-                raise ValueError("out of range")
-            return number
+    def read_within(value: Any) -> float:
+        if is_float and is_missing(value):
+            return math.nan
+        number = to_number(value) if is_float else to_integer(value)
+        if not least <= number <= most:
+            raise ValueError("out of range")
+        return number
 
-        return read_number
-    if "INT" in datatype:
-        limits = np.iinfo(DTYPES[datatype])
-        least, most = int(limits.min), int(limits.max)
-
-        def read_integer(value: Any) -> int:
-            number = to_integer(value)
-            if not least <= number <= most:
-                raise ValueError("out of range")
-            return number
-
-        return read_integer
-    return to_truth if datatype == "BOOL" else to_bytes
+    return read_within
 
 
 class ColumnNames(TaskFile):

@@ -25,6 +25,7 @@ from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call
 from trireme_extensions import tasks
+from trireme_extensions.tasks.tabular import MAX_ROWS
 from trireme_extensions.tasks.task_file import MAX_LABELS
 from trireme_extensions.tasks.task_table import TASKS
 
@@ -286,17 +287,35 @@ class TabularAnswers(HuggingFaceForm):
     """A row of outputs for each row: rows as lists or objects, or ``{"data": {column: values}}``."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
-        columns = inputs.get("data") if isinstance(inputs, dict) and inputs.keys() == {"data"} else None
-        if isinstance(columns, dict) and all(isinstance(values, list) for values in columns.values()):
-            if len(set(map(len, columns.values()))) > 1:
-                raise WrongPayload("the columns differ in length", field=("inputs", "data"))
-            inputs = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        columns: Any = inputs.get("data") if isinstance(inputs, dict) and inputs.keys() == {"data"} else None
+        if is_columns(columns):
+            inputs = read_columns(columns, "inputs", "data")
         elif not isinstance(inputs, list) or not any(isinstance(row, list | dict) for row in inputs):
             inputs = [inputs]  # one row
         return [{"rows": inputs}], {**sent}
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
         return results[0]
+
+
+def is_columns(value: Any) -> bool:
+    """True for lists of values by the names of their columns."""
+    return isinstance(value, dict) and all(isinstance(values, list) for values in value.values())
+
+
+def read_columns(columns: Mapping[str, list[Any]], *field: str) -> list[Any]:
+    """Return the rows of columns by name. Raises :class:`WrongPayload` that names ``field``."""
+    counts = {*map(len, columns.values())}
+    if len(counts) > 1:
+        raise WrongPayload("the columns differ in length", field=field)
+    check_count(max(counts, default=0), *field)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def check_count(rows: int, *field: str) -> None:
+    """Refuse too many rows before each is looked at."""
+    if rows > MAX_ROWS:
+        raise WrongPayload(f"has {rows:,} rows; at most {MAX_ROWS:,} are taken", field=field)
 
 
 OTHER = HuggingFaceForm()

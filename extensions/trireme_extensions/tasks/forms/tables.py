@@ -19,8 +19,15 @@ from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
 from sm.router.forms.form import Form, Reading
 from sm.router.forms.v2 import has_inputs, is_v2
 from sm.router.request_types import Call, DispatchRequest
-from trireme_extensions.tasks.forms.hugging_face import HuggingFace, TabularAnswers, form_of, read_names
-from trireme_extensions.tasks.tabular import MAX_ROWS
+from trireme_extensions.tasks.forms.hugging_face import (
+    HuggingFace,
+    TabularAnswers,
+    check_count,
+    form_of,
+    is_columns,
+    read_columns,
+    read_names,
+)
 
 #: The members that hold the rows.
 SOURCES = ("instances", "dataframe_split", "dataframe_records", "inputs")
@@ -81,7 +88,7 @@ def find_table(value: Any, client: Any) -> str | None:
     if len(found) != 1 or not value.keys() - {*found} <= IGNORED:
         return None
     (name,) = found
-    is_table = name != "inputs" or isinstance(value[name], list) or _is_columns(value[name])
+    is_table = name != "inputs" or isinstance(value[name], list) or (value[name] and is_columns(value[name]))
     return name if is_table else None  # else Hugging Face's
 
 
@@ -97,28 +104,10 @@ def read_table(value: Any, place: str, client: Any) -> list[Any]:
     if place == "dataframe_split":
         rows = _read_split(rows)
     elif isinstance(rows, dict) and place == "inputs":
-        rows = _read_columns(rows)
+        rows = read_columns(rows, place)
     elif not isinstance(rows, list):
         raise WrongPayload("must be a list of rows", field=(place,))
     return _rows(rows, client, place)
-
-
-def _is_columns(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(each, list) for each in value.values())
-
-
-def _read_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
-    """Return the rows of columns by name."""
-    if len({len(values) for values in columns.values()}) > 1:
-        raise WrongPayload("the columns differ in length", field=("inputs",))
-    _check_count(next(iter(columns.values())), "inputs")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _check_count(rows: list[Any], *field: str) -> None:
-    """Refuse too many rows before each is looked at."""
-    if len(rows) > MAX_ROWS:
-        raise WrongPayload(f"has {len(rows):,} rows; at most {MAX_ROWS:,} are taken", field=field)
 
 
 def _read_split(value: Any) -> list[Any]:
@@ -131,7 +120,7 @@ def _read_split(value: Any) -> list[Any]:
         return rows
     if not isinstance(columns, list) or set(map(len, rows)) - {len(columns)}:
         raise WrongPayload("must name each value of a row", field=(field, "columns"))
-    _check_count(rows, field, "data")
+    check_count(len(rows), field, "data")
     names = [str(name) for name in columns]
     return [dict(zip(names, row, strict=True)) for row in rows]
 
@@ -141,7 +130,7 @@ def _rows(rows: list[Any], client: Any, place: str) -> list[Any]:
     is_plain = not {list, dict} & set(map(type, rows))
     if is_plain and len(client.names) != 1:  # a toolkit's model takes plain values as one row
         return [rows]
-    _check_count(rows, place)
+    check_count(len(rows), place)
     if is_plain:  # or as the rows of its one column
         return [[value] for value in rows]
     tensors = {tensor.name for _, tensor in client.columns}
