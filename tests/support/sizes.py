@@ -27,7 +27,7 @@ class Ceiling(NamedTuple):
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(21_676, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
-    "extensions/: lines of code": Ceiling(6_943, 6_900),
+    "extensions/: lines of code": Ceiling(6_945, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(1_260, 1_260),
     "tools/: lines of code": Ceiling(14_215, 9_000),

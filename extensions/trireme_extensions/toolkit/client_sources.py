@@ -18,19 +18,10 @@ from sm.plugins.sources import (
     own_clients,
 )
 from sm.repository.models import CodeFolder
+from trireme_extensions.toolkit.functions import FUNCTIONS
 
 #: The ``modelname`` under which a script is served.
 SCRIPT_NAME = "model"
-#: Functions that a script may define, with their numbers of arguments, without the context.
-FUNCTIONS = {
-    "pre_model_fn": 1,
-    "model_fn": 1,
-    "model_warmup_fn": 2,
-    "input_fn": 2,
-    "predict_fn": 2,
-    "output_fn": 2,
-    "transform_fn": 4,
-}
 #: Used in place of the toolkit if that is not installed.
 STAND_IN = str(Path(__file__).parent / "stand_in")
 

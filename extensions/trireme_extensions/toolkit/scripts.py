@@ -49,7 +49,7 @@ from sm.invocation import current, wait
 from sm.plugins.code_imports import plain_names
 from sm.plugins.stuck_code import GRACE_S, replace_worker
 from trireme_extensions.toolkit import codecs
-from trireme_extensions.toolkit.client_sources import FUNCTIONS
+from trireme_extensions.toolkit.functions import FUNCTIONS
 
 log = logging.getLogger(__name__)
 
