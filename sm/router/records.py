@@ -240,8 +240,8 @@ def run_together(
     return [results[number] for number in numbers]
 
 
-#: The first byte of a line that is not blank.
-NOT_BLANK = re.compile(rb"\S")
+#: A line that is not blank, from its first character. Blank ones are skipped in one search.
+LINE = re.compile(rb"\S[^\n]*")
 #: Blanks that are no end of a line.
 BLANKS = b" \t\r\f\v"
 
@@ -282,10 +282,8 @@ def answer_lines(
     records, room = threads.run(lines, answer, lambda: deadline_failure, invocation), DECODED.room()
     most = None if request.limit is None else request.limit.max_records
     limit = WrongLimit.of(most, lambda: count_lines(request.message.body))
-    if kind == JSON:
-        body, *_ = join_records(records, invocation, room, b",\n", b"[", b"]", wrong_limit=limit)
-    else:
-        body, *_ = join_records(records, invocation, room, b"\n", has_errors=kind != CSV, wrong_limit=limit)
+    frame = (b",\n", b"[", b"]") if kind == JSON else (b"\n", b"", b"")
+    body, *_ = join_records(records, invocation, room, *frame, kind != CSV, limit)
     if body in (b"", b"[]"):
         raise BadInput("the body has no line")
     return Answer(body, kind, on_sent=room.close)
@@ -312,13 +310,7 @@ def count_lines(body: bytes) -> int:
 
 def split(body: bytes) -> Iterator[bytes]:
     """Yield each line that is not blank, one by one: a list of a million lines would take much memory."""
-    end = 0
-    # Blank lines are skipped in one search, because a loop over 25 MB of them takes seconds.
-    while first := NOT_BLANK.search(body, end):
-        start = first.start()
-        end = body.find(b"\n", start)
-        end = len(body) if end < 0 else end
-        yield body[start:end].rstrip()
+    return (line[0].rstrip() for line in LINE.finditer(body))
 
 
 def messages(message: Message, accept: str = JSON) -> Iterator[Message]:

@@ -85,40 +85,29 @@ def read_query(query: str) -> Mapping[str, str]:
 
 
 def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
-    """Read the whole body. Werkzeug would hold a large one in memory twice for a moment."""
+    """Read the whole body, which may come in chunks. Werkzeug would hold a large one in memory twice."""
     text = environ.get("CONTENT_LENGTH", "")
     plain = len(text) < 19 and text.isdecimal() and text.isascii() and "HTTP_TRANSFER_ENCODING" not in environ
     length = int(text) if plain else get_content_length(environ)
-    if length is None:
-        return _read_chunks(environ, max_body)
-    if length > max_body:
+    most = max_body + 1 if length is None else length
+    if length is not None and length > max_body:
         raise body_too_large(max_body)
     # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
     stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
-        piece = stream.read(min(READ_BYTES, length))
+        piece = stream.read(min(READ_BYTES, most))
         if len(piece) == length:
             return piece
-        body = io.BytesIO(bytes(length))
+        body = io.BytesIO(bytes(length or 0))
         while piece:
             body.write(piece)
-            piece = stream.read(min(READ_BYTES, length - body.tell()))
-    except (HTTPException, OSError) as error:
-        raise BadInput("the body did not arrive whole") from error
+            piece = stream.read(min(READ_BYTES, most - body.tell()))
+    except (HTTPException, ParseException, OSError) as error:
+        raise BadInput("the body did not arrive whole, or its chunks are malformed") from error
+    if body.tell() > max_body:
+        raise body_too_large(max_body)
     body.truncate()
     return body.getvalue()
-
-
-def _read_chunks(environ: WSGIEnvironment, max_body: int) -> bytes:
-    """Read a body of unknown length."""
-    try:
-        # One byte more: werkzeug ends a longer body at its limit, and says nothing.
-        body = get_input_stream(environ, max_content_length=max_body + 1).read()
-    except (HTTPException, ParseException) as error:
-        raise BadInput("the chunks of the body are malformed") from error
-    if len(body) > max_body:
-        raise body_too_large(max_body)
-    return body
 
 
 def read_headers(environ: WSGIEnvironment) -> dict[str, str]:
