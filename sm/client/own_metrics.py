@@ -94,11 +94,6 @@ class Uncounted:
 #: a client that is loaded again counts on in the same series, and one that is gone leaves its counts, as sums
 #: over workers must not fall.
 _METRICS: dict[str, tuple[str, Any]] = {}
-#: A file, and a metric's name, description and labels in it.
-Series = tuple[str, str, str, frozenset[tuple[str, str]]]
-#: The series that have room in this worker's files, and the bytes that are left for more.
-_SERIES: set[Series] = set()
-_ROOM: dict[str, int] = {}
 _LOCK = threading.Lock()
 
 
@@ -212,8 +207,8 @@ class Metrics:
             if not has_room(file, metric, numbers, series):
                 log.warning("the metric %r of %r is not on /metrics: it has no room", name, self._client.name)
                 return cast(M, Uncounted())
-        for labels_of_series in series:
-            metric.labels(**labels_of_series)
+            for labels_of_series in series:
+                metric.labels(**labels_of_series)
         return cast(M, Labelled(metric, model, declared)) if declared else metric.labels(model)
 
 
@@ -241,23 +236,17 @@ def find_metric(
 
 
 def has_room(file: str, metric: MetricWrapperBase, numbers: int, series: Sequence[dict[str, str]]) -> bool:
-    """Take the space of new series from what this worker's file has left. Returns False for too little."""
-    if file not in _ROOM:
-        _ROOM[file] = CLIENT_BYTES[file]
-        for name, text, labels, size in counted(file):  # by the workers that had the file before
-            if name.startswith(CLIENT_PREFIX):
-                _ROOM[file] -= size
-                labels.pop("le", None)
-                _SERIES.add((file, name, text, frozenset(labels.items())))
+    """True if this worker's file has room for those series that it does not have yet."""
+    room, known = CLIENT_BYTES[file], set()
+    for name, text, labels, size in counted(file):
+        if name.startswith(CLIENT_PREFIX):
+            room -= size
+            labels.pop("le", None)
+            known.add((name, text, frozenset(labels.items())))
     (shown,) = metric.describe()
-    new = {(file, shown.name, shown.documentation, frozenset(row.items())) for row in series} - _SERIES
-    names = (json.dumps([name, f"{name}_bucket", dict(labels), text]) for _, name, text, labels in new)
-    size = sum(numbers * (len(each) + NUMBER_BYTES) for each in names)
-    if size > _ROOM[file]:
-        return False
-    _ROOM[file] -= size
-    _SERIES.update(new)
-    return True
+    new = {(shown.name, shown.documentation, frozenset(row.items())) for row in series} - known
+    names = (json.dumps([name, f"{name}_bucket", dict(labels), text]) for name, text, labels in new)
+    return sum(numbers * (len(each) + NUMBER_BYTES) for each in names) <= room
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from sm.client import own_metrics
 from sm.client.base import Client
 from sm.client.own_metrics import MAX_NUMBERS, Metrics, setting_up
 from sm.errors import ClientFailed, StartError
@@ -43,9 +42,8 @@ def made(make: Callable[[Metrics], Any], name: str = "counting") -> Any:
 
 
 @pytest.fixture
-def name(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A name that no other test takes, as metrics stay until the process ends; and the room for new ones."""
-    monkeypatch.setattr(own_metrics, "_ROOM", {})
+def name() -> str:
+    """A name that no other test takes, as metrics stay until the process ends."""
     return f"m_{uuid.uuid4().hex}"
 
 
