@@ -89,9 +89,12 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
     text = environ.get("CONTENT_LENGTH", "")
     plain = len(text) < 19 and text.isdecimal() and text.isascii() and "HTTP_TRANSFER_ENCODING" not in environ
     length = int(text) if plain else get_content_length(environ)
-    most = max_body + 1 if length is None else length
-    if length is not None and length > max_body:
+    if length is None:
+        most = max_body + 1
+    elif length > max_body:
         raise body_too_large(max_body)
+    else:
+        most = length
     # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
     stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
