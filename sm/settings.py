@@ -209,7 +209,7 @@ def user_cache() -> Path:
     """
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        if os.environ.get("XDG_CACHE_HOME") or _can_be_written(folder):
+        if os.environ.get("XDG_CACHE_HOME") or can_be_written(folder):
             return folder
     except RuntimeError:  # HOME is not set, and /etc/passwd does not list the user
         pass
@@ -219,9 +219,9 @@ def user_cache() -> Path:
         return Path("/tmp/.cache")  # noqa: S108
 
 
-def _can_be_written(folder: Path) -> bool:
+def can_be_written(folder: Path) -> bool:
     """True if this user may write into a folder, or make it where it is not there yet."""
-    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path("/"))
+    existing = next(filter(os.path.lexists, (folder, *folder.absolute().parents)), Path("/"))
     return os.access(existing, os.W_OK | os.X_OK)
 
 

@@ -99,10 +99,12 @@ def check_readable(repository: Path) -> None:
         )
 
 
-def unreadable(folder: Path) -> Iterator[Path]:
-    """Yield every folder and file below ``folder`` that may not be read. Links are not followed."""
+def unreadable(place: Path) -> Iterator[Path]:
+    """Yield each folder and file that may not be read, at ``place`` and below. No link below is followed."""
     listing_errors: list[OSError] = []
-    for parent, folders, files in os.walk(folder, onerror=listing_errors.append):
+    if os.path.isfile(place) and not os.access(place, os.R_OK):  # noqa: PTH113 - Path's raises in a locked folder
+        yield place
+    for parent, folders, files in os.walk(place, onerror=listing_errors.append):
         folders[:] = [name for name in folders if models.is_own(name)]
         # A folder that can be listed but not entered hides its files.
         if not os.access(parent, os.X_OK):

@@ -25,7 +25,7 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(21_676, 21_400),
+    "core, sm/: lines of code": Ceiling(21_655, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
     "extensions/: lines of code": Ceiling(6_945, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.

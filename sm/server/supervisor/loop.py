@@ -46,8 +46,6 @@ from sm.triton.shared_memory_cleanup import make_private
 #: Triton may take a Python model's process for dead that was stopped this soon after a request began, if the
 #: whole box was.
 TICK_S, REST_TICK_S, REST_S = 0.05, PROCESS_POLL_INTERVAL_S, 2.0
-#: Seconds for the last callers to read that the box is stopping.
-STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
 #: itself within a moment.
 DEAD_IMPORT_REPORT_DELAY_S = 1.0
@@ -139,7 +137,10 @@ class Loop:
                 when_ready()
             if self._handle_events(self._seconds_to_tick) and self._is_steady and not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
-        self._close_port()
+        for responder in self._responders:
+            responder.close()
+        for responder in self._responders:
+            responder.finish()
         return self.manager.exit_code
 
     def _heartbeat(self) -> None:
@@ -165,14 +166,6 @@ class Loop:
     def _handle_events(self, seconds: float) -> bool:
         self._has_more_output = False
         return handle_events(self._selector, seconds)
-
-    def _close_port(self) -> None:
-        """Close the port, and give the last callers time to read the reason."""
-        for responder in self._responders:
-            responder.close()
-        end = time.monotonic() + STOP_NOTICE_S
-        while self._is_answering and time.monotonic() < end:
-            self._handle_events(TICK_S)
 
     @property
     def _is_answering(self) -> bool:

@@ -130,6 +130,8 @@ MAX_CONNECTIONS = 256
 #: Seconds between two accepts: callers that retry at once must not use the processor time that the last
 #: requests need.
 ACCEPT_PAUSE_S = 0.05
+#: Seconds for the last callers to read their answer.
+READ_GRACE_S = 0.5
 #: Seconds that a caller gets to finish sending its request, which is discarded.
 CLIENT_TIMEOUT_S = 1.0
 
@@ -173,6 +175,13 @@ class UnavailableResponder:
     @property
     def busy(self) -> bool:
         return bool(self._connections)
+
+    def finish(self) -> None:
+        """Give the last callers a moment to read their answer."""
+        end = time.monotonic() + READ_GRACE_S
+        while self.busy and time.monotonic() < end:
+            self.serve(active=False)
+            handle_events(self._selector, ACCEPT_PAUSE_S)
 
     def close(self) -> None:
         """Close the port, then answer the callers that had connected before."""

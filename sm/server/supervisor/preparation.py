@@ -20,8 +20,8 @@ from sm.server.supervisor.ports import ACCEPT_PAUSE_S, UnavailableResponder, han
 from sm.server.supervisor.processes import STOPPING, ChildCommand, Processes, Signals
 from sm.settings import PACKAGE, Settings
 
-#: Seconds for the last callers to read their answer.
-CLOSE_GRACE_S = 0.5
+#: Seconds for a process to end that was killed.
+KILL_GRACE_S = 0.5
 #: Seconds between two lines of the log about one process.
 LOG_INTERVAL_S = 10.0
 
@@ -77,15 +77,16 @@ class Preparation:
             while (status := self._status(pid)) is None:
                 text = _read(output, text)
                 self._go_on(progress(_last_line(text)))
-                self._answer_callers()
+                self._responder.serve(True)
+                handle_events(self._selector, ACCEPT_PAUSE_S)
             line = _last_line(_read(output, text))
         except StopRequested:
             self._processes.kill(pid)
-            self._processes.reap_all(CLOSE_GRACE_S)
+            self._processes.reap_all(KILL_GRACE_S)
             raise
         finally:
             os.close(output)
-            self._finish_answers()
+            self._responder.finish()
         if status:  # -9: the kernel had no memory left
             raise StartError(line if status == 1 and line else f"{arguments[0]} ended with status {status}.")
         return line
@@ -95,17 +96,6 @@ class Preparation:
         if any(number in STOPPING for number in self._signals.read()):
             raise StopRequested
         return dict(self._processes.reap()).get(pid)
-
-    def _answer_callers(self, active: bool = True) -> None:
-        """Answer callers for one interval."""
-        self._responder.serve(active)
-        handle_events(self._selector, ACCEPT_PAUSE_S)
-
-    def _finish_answers(self) -> None:
-        """Give the last callers time to read their answer."""
-        end = time.monotonic() + CLOSE_GRACE_S
-        while self._responder.busy and time.monotonic() < end:
-            self._answer_callers(active=False)
 
 
 def _read(output: int, text: str) -> str:

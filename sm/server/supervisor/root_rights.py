@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.run_state import SHARED_MEMORY, temporary_folder
 from sm.server.startup import IS_IMAGE, choose_repository, unreadable
-from sm.settings import PACKAGE, Settings
+from sm.settings import PACKAGE, Settings, can_be_written
 
 #: The Dockerfile makes this user where the base image has none of this number.
 USER = 1000
@@ -90,10 +89,11 @@ def obstacles(settings: Settings) -> Iterator[str]:
         if port < lowest:
             yield f"only root may listen on port {port}"
     user = os.geteuid()
-    for path in filter(None, map(first_unreadable, _read(settings))):
-        yield f"{path} cannot be read by user {user} (chmod -R a+rX)"
+    for path in _read(settings):
+        if unread := next(unreadable(path), None):
+            yield f"{unread} cannot be read by user {user} (chmod -R a+rX)"
     for folder in _written(settings):
-        if not os.access(folder, os.W_OK | os.X_OK):
+        if not can_be_written(folder):
             yield f"{folder} cannot be written by user {user}"
 
 
@@ -108,32 +108,11 @@ def _read(settings: Settings) -> Iterator[Path]:
 
 
 def _written(settings: Settings) -> Iterator[Path]:
-    """Yield the folders in which a box makes files; of one that is missing, the next above it."""
+    """Yield the folders in which a box makes files."""
     captured = [Path(settings.capture)] if settings.capture.startswith("/") else []
     sessions = [settings.sessions_path] if settings.sessions_path else []
     shared = [SHARED_MEMORY] if SHARED_MEMORY.is_dir() else []
-    for folder in (temporary_folder(), *shared, settings.cache, *captured, *sessions):
-        yield next(place for place in (folder, *folder.absolute().parents) if _exists(place))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except PermissionError:
-        return False
-
-
-def first_unreadable(path: Path) -> Path | None:
-    """Return the first file or folder, at ``path`` or below, that exists and that this user may not read."""
-    try:
-        mode = path.stat().st_mode
-    except PermissionError:
-        return path
-    except OSError:
-        return None
-    if stat.S_ISDIR(mode):
-        return next(unreadable(path), None)
-    return None if os.access(path, os.R_OK) else path
+    yield from (temporary_folder(), *shared, settings.cache, *captured, *sessions)
 
 
 def main() -> None:
