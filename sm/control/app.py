@@ -23,7 +23,7 @@ from sm.models.memory_room import MemoryRoom, check_gpus
 from sm.models.model_loader import NO_CLIENTS, ModelLoader
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.staging import Staging, renew
-from sm.models.versions import Versions
+from sm.models.versions import JUDGES, Versions
 from sm.plugins.sources import ClientSource, discover
 from sm.polling import Poll
 from sm.repository.machine import Machine
@@ -137,7 +137,8 @@ def build_versions(settings: Settings, box: Box) -> Versions | None:
     cache = settings.cache / "sources"
     folder = Path(box.source)
     find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, cache)
-    versions = Versions(loader, box, find, settings.drain, settings.load_timeout)
+    judge = next(iter(entry_points.load(JUDGES)), None)
+    versions = Versions(loader, box, find, settings.drain, settings.load_timeout, judge)
     if settings.model_poll:
         Poll("model-versions", settings.model_poll, versions.look).start()
     return versions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from prometheus_client import Metric, multiprocess
@@ -33,28 +33,3 @@ def read_families(folder: Path) -> Iterable[Metric]:
 
 def _files(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.glob("*.db") if path.stat().st_size)
-
-
-def percentile(cumulative: Mapping[float, float], share: float) -> float | None:
-    """Estimate a percentile in seconds; None if there was no invocation.
-
-    As Prometheus does: the invocations of a bucket are taken as spread evenly over it, and what is beyond the
-    last bound counts as that bound.
-
-    Args:
-        cumulative: invocations by upper bound in seconds, the last of which is infinite.
-        share: from 0 to 1.
-    """
-    bounds = sorted(cumulative)
-    total = cumulative[bounds[-1]] if bounds else 0.0
-    if total <= 0:
-        return None
-    rank, lower, below = share * total, 0.0, 0.0
-    for bound in bounds:
-        number = cumulative[bound]
-        if number >= rank and number > below:
-            if bound == float("inf"):
-                return lower
-            return lower + (bound - lower) * (rank - below) / (number - below)
-        lower, below = bound, number
-    return lower

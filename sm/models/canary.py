@@ -31,7 +31,7 @@ class Canary:
     since: float
     #: A secret, so that callers cannot choose ids that the new version gets. All workers read it.
     salt: str = ""
-    #: The counts at that time, see :mod:`sm.models.canary_verdict`.
+    #: What the judge had counted by that time, see :mod:`sm.models.versions`.
     counted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def takes(self, key: str) -> bool:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from sm import hardware
+from sm.entry_points import INSTALL_EXTENSIONS
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.model_processes.python_models import CALL
 from sm.models.canary import Canary
-from sm.models.canary_verdict import PASSED, UNDECIDED, WORSE, Counts, compare, count
 from sm.models.load_records import LoadRecord, State
 from sm.models.model_loader import ModelLoader
 from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
@@ -39,6 +39,15 @@ PUSH_PATIENCE_S = 10.0
 SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
 #: The sentence about a new version that was rolled back.
 OF_ROLLED_BACK = "rolled back: {}. Put the old files back: a box that starts again serves what is there"
+#: The door of what compares a model's two versions, and the verdicts about the new one.
+JUDGES = "sm.canary_judges"
+PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
+#: Answers by variant and class of status, then by upper bound in seconds, cumulative.
+Counts = Mapping[str, Mapping[str, float]]
+#: A row of it: a function of the folder with the workers' series, the model, and what was counted when the
+#: canary began. Returns what is counted now, and the numbers of both versions since then with a ``verdict``
+#: and its ``reason``.
+CanaryJudge = Callable[[Path, str, Counts], tuple[Counts, dict[str, Any]]]
 
 
 class Versions:
@@ -50,6 +59,7 @@ class Versions:
         fetch: Returns the folder with the present content of the repository.
         drain_s: Seconds for which an old version stays loaded.
         timeout_s: Seconds for the workers to make their clients.
+        judge: Compares a canary with the version that serves; None: there is no canary.
     """
 
     def __init__(
@@ -59,9 +69,10 @@ class Versions:
         fetch: Callable[[], Path],
         drain_s: float,
         timeout_s: float,
+        judge: CanaryJudge | None = None,
     ) -> None:
         self._loader, self._box, self._fetch = loader, box, fetch
-        self._drain_s, self._timeout_s = drain_s, timeout_s
+        self._drain_s, self._timeout_s, self._judge = drain_s, timeout_s, judge
         self._lock, self._decision = threading.Lock(), threading.Lock()
         #: Why the last change of a model does not serve, by name.
         self.failures: dict[str, str] = {}
@@ -105,6 +116,8 @@ class Versions:
 
         With ``canary`` the new version gets only a share of the requests.
         """
+        if canary is not None and self._judge is None:
+            raise BadInput(f"a canary needs an extension, which compares the versions: {INSTALL_EXTENSIONS}")
         if not self._lock.acquire(timeout=PUSH_PATIENCE_S):
             raise Conflict("a new version is being loaded")
         try:
@@ -135,7 +148,7 @@ class Versions:
                 "auto": state.auto,
                 "since": state.since,
             }
-            row["canary"] = {**facts, **compare(self._count(name), state.counted)}
+            row["canary"] = {**facts, **self._compare(name, state.counted)[1]}
         return row
 
     def promote(self, name: str, identity: str = "") -> None:
@@ -160,8 +173,9 @@ class Versions:
         extra = {"model": name, "version": canary.id}
         log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
 
-    def _count(self, name: str) -> Counts:
-        return count(self._box.metrics_folder, name)
+    def _compare(self, name: str, counted: Counts) -> tuple[Counts, dict[str, Any]]:
+        assert self._judge is not None  # without it there is no canary
+        return self._judge(self._box.metrics_folder, name, counted)
 
     def _find_canary(self, name: str, identity: str = "") -> LoadRecord:
         canary = self._loader.records.read().canaries.get(name)
@@ -173,7 +187,7 @@ class Versions:
         """Promote or roll back a canary that is to end by itself; log each new verdict about another."""
         for name, record in self._loader.records.read().canaries.items():
             assert record.canary is not None
-            found = compare(self._count(name), record.canary.counted)
+            _, found = self._compare(name, record.canary.counted)
             verdict, reason = found["verdict"], found["reason"]
             if record.canary.auto:
                 with contextlib.suppress(Conflict):  # somebody was faster
@@ -234,7 +248,8 @@ class Versions:
             self._serve(record)
             return SERVES
         self.failures.pop(name, None)
-        canary = replace(canary, since=time.time(), salt=secrets.token_hex(), counted=self._count(name))
+        counted, _ = self._compare(name, {})
+        canary = replace(canary, since=time.time(), salt=secrets.token_hex(), counted=counted)
         self._loader.records.put(replace(record, canary=canary, state=State.CANARY))
         VERSIONS.labels(MODELS.of(name), IS_CANARY).inc()
         log.info(

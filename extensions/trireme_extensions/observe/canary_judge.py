@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from sm.metrics import FINE_BUCKETS
-from sm.metrics.series import percentile, read_families
+from sm.metrics.series import read_families
 from sm.models.canary import CANARY, STABLE
+from sm.models.versions import PASSED, UNDECIDED, WORSE, Counts
+from trireme_extensions.observe.counts import percentile
 
 SERIES = "trireme_variant_duration_seconds"
-#: The verdicts.
-PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
 #: Good answers that each version must have given before their times are compared.
 MIN_REQUESTS = 100
 #: Failed or slow requests without which no version counts as worse.
@@ -24,8 +24,6 @@ MIN_WORSE = 5
 CLEARLY, SLIGHTLY = 4.0, 2.0
 #: Requests are slow if they take longer than the old version's p99 times this.
 SLOWER = 1.25
-#: Answers by variant and class of status, then by upper bound in seconds, cumulative.
-Counts = Mapping[str, Mapping[str, float]]
 
 
 def count(folder: Path, model: str) -> Counts:
@@ -77,10 +75,16 @@ class Variant:
         }
 
 
+def judge(folder: Path, model: str, before: Counts) -> tuple[Counts, dict[str, Any]]:
+    """Count the answers of a model's two versions, and compare them; the row of ``sm.canary_judges``."""
+    now = count(folder, model)
+    return now, compare(now, before)
+
+
 def compare(now: Counts, before: Counts) -> dict[str, Any]:
     """Return the numbers of both versions since the canary began, the verdict, and its reason."""
     stable, canary = (Variant.of(name, now, before) for name in (STABLE, CANARY))
-    verdict, reason = judge(stable, canary)
+    verdict, reason = verdict_of(stable, canary)
     return {
         "verdict": verdict,
         "reason": reason,
@@ -89,7 +93,7 @@ def compare(now: Counts, before: Counts) -> dict[str, Any]:
     }
 
 
-def judge(stable: Variant, canary: Variant) -> tuple[str, str]:
+def verdict_of(stable: Variant, canary: Variant) -> tuple[str, str]:
     """Return the verdict about the new version, and the reason in words."""
     failing = _excess(canary.errors, canary.requests, stable.errors, stable.requests)
     if canary.errors >= MIN_WORSE and failing > CLEARLY:

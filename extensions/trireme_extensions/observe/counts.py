@@ -13,7 +13,6 @@ from typing import Any
 from prometheus_client import Metric
 
 from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL
-from sm.metrics.series import percentile
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
@@ -223,3 +222,28 @@ def _stages(before: Counts, after: Counts, model: str) -> dict[str, float]:
     }
     longest = sorted(durations, key=lambda stage: -durations[stage])[:MAX_STAGES]
     return {stage: round(durations[stage], 2) for stage in longest if durations[stage] > 0}
+
+
+def percentile(cumulative: Mapping[float, float], share: float) -> float | None:
+    """Estimate a percentile in seconds; None if there was no invocation.
+
+    As Prometheus does: the invocations of a bucket are taken as spread evenly over it, and what is beyond the
+    last bound counts as that bound.
+
+    Args:
+        cumulative: invocations by upper bound in seconds, the last of which is infinite.
+        share: from 0 to 1.
+    """
+    bounds = sorted(cumulative)
+    total = cumulative[bounds[-1]] if bounds else 0.0
+    if total <= 0:
+        return None
+    rank, lower, below = share * total, 0.0, 0.0
+    for bound in bounds:
+        number = cumulative[bound]
+        if number >= rank and number > below:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (rank - below) / (number - below)
+        lower, below = bound, number
+    return lower

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import requests
 
-from sm.models.canary_verdict import MIN_REQUESTS
 from tests.integration.models.pushed_model import Pushed, expected, pushed
 from tests.support.box_fixture import Boxes
 from tests.support.boxes import wait_until
 from tests.support.multi_model_endpoint import REQUEST_BODY
+from trireme_extensions.observe.canary_judge import MIN_REQUESTS
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from sm.models import versions as versions_module
 from sm.models.canary import Canary
 from sm.models.load_records import LoadRecord, LoadRecords, State
 from sm.models.model_loader import ModelLoader
-from sm.models.versions import UNCHANGED, Versions, current_index
+from sm.models.versions import UNCHANGED, UNDECIDED, Versions, current_index
 from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
@@ -65,7 +65,8 @@ class PlayedVersions(Versions):
         box = Box("id", folder, self.folder, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         box.leases_folder.mkdir(exist_ok=True)
         self.played = NotingLoader(LoadRecords(box.models_file))
-        parts: Any = self.played, box, lambda: self.folder, 3600, 5
+        verdict = {"verdict": UNDECIDED, "reason": "so"}
+        parts: Any = self.played, box, lambda: self.folder, 3600, 5, lambda *_: ({}, verdict)
         self.parts = parts
         super().__init__(*parts)
 
@@ -225,6 +226,15 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(versions: 
     assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new-1", {})
     with pytest.raises(Conflict):
         versions.roll_back("cats", "no")
+
+
+def test_a_canary_that_nothing_compares_is_refused_and_names_what_does(versions: PlayedVersions) -> None:
+    core_alone = Versions(*versions.parts[:-1])
+    versions.change()
+    with pytest.raises(BadInput, match="extensions"):
+        core_alone.update("cats", Canary(10, False, 0.0))
+    assert versions.played.loads == []
+    assert core_alone.update("cats") == "serves"
 
 
 def test_a_caller_cannot_choose_ids_that_a_canary_gets(versions: PlayedVersions) -> None:

@@ -12,16 +12,8 @@ import pytest
 
 from sm.metrics import FINE_BUCKETS
 from sm.models.canary import says_failed
-from sm.models.canary_verdict import (
-    MIN_REQUESTS,
-    MIN_WORSE,
-    PASSED,
-    UNDECIDED,
-    WORSE,
-    Variant,
-    compare,
-    judge,
-)
+from sm.models.versions import PASSED, UNDECIDED, WORSE
+from trireme_extensions.observe.canary_judge import MIN_REQUESTS, MIN_WORSE, Variant, compare, verdict_of
 
 BOUNDS = (*FINE_BUCKETS, inf)
 
@@ -58,7 +50,7 @@ def cumulative(times: Iterable[float]) -> dict[float, float]:
     ],
 )
 def test_a_verdict_is_given_when_it_is_clear(stable: Variant, canary: Variant, verdict: str) -> None:
-    assert judge(stable, canary)[0] == verdict
+    assert verdict_of(stable, canary)[0] == verdict
 
 
 def test_equal_versions_are_seldom_rolled_back_however_often_they_are_compared() -> None:
@@ -79,7 +71,7 @@ def test_equal_versions_are_seldom_rolled_back_however_often_they_are_compared()
             stable, canary = (
                 Variant(len(good[name]) + errors[name], errors[name], cumulative(good[name])) for name in good
             )
-            verdict, _ = judge(stable, canary)
+            verdict, _ = verdict_of(stable, canary)
         ends.append(verdict)
     assert ends.count(PASSED) >= 98, ends
 
