@@ -33,7 +33,7 @@ GROUPS = {
         ),
         "test": Command(
             "Send each client's sample to a box and compare the answer with the golden one.",
-            "sm.commands.selftest:add_arguments sm.commands.selftest:main",
+            "sm.commands.selftest",
             ("test", "test --url http://localhost:8080"),
         ),
     },

@@ -64,14 +64,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--url", help="a running box; without it the command starts one and stops it")
 
 
-def main(options: argparse.Namespace) -> int:
-    return run(Settings.read(os.environ), options.url)
-
-
-def run(settings: Settings, url: str | None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print a line for each client; return 1 if one differs, or if there was nothing to compare."""
-    if url:
-        outcomes = tuple(compare_samples(url, settings))
+    settings = Settings.read(os.environ)
+    if options.url:
+        outcomes = tuple(compare_samples(options.url, settings))
     else:
         with own_box(settings) as address:
             outcomes = tuple(compare_samples(address, settings))

@@ -234,7 +234,6 @@ class LineSplitter:
     def __init__(self, emit: Callable[[Members], None]) -> None:
         self._emit = emit
         self._partial_line = b""
-        self._cut = False
         self._traceback: list[str] = []
 
     def feed(self, data: bytes) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.polling import WATCH_S
 from sm.server.access.keys import Watched, read_bounded
 
 #: Names of the copies.
@@ -123,37 +123,26 @@ def _write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-class CertificateWatch:
-    """Looks at the two files twice a second."""
+def watch(
+    files: tuple[Path, Path],
+    folder: Path,
+    reload: Callable[[], None],
+    log: Callable[[str, str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Watched[KeyPair]:
+    """Watch certificate and key: a new pair is copied to ``folder``, and ``reload`` makes nginx read it."""
 
-    def __init__(
-        self,
-        files: tuple[Path, Path],
-        folder: Path,
-        clock: Callable[[], float],
-        reload: Callable[[], None],
-        log: Callable[[str, str], None],
-    ) -> None:
-        """``files``: certificate and key. ``folder``: nginx's copies. ``reload`` makes nginx read them."""
-        self._files, self._folder = files, folder
-        self._clock, self._reload, self._log = clock, reload, log
-        self._next_poll = 0.0
-        self._watched = Watched(
-            read(folder / CERTIFICATE, folder / KEY),
-            lambda: read(*files),
-            self._use,
-            lambda reason: log("warning", f"the certificate stays as it was: {reason}"),
-        )
-
-    def poll(self) -> None:
-        """Look if it is time; to be called often."""
-        if self._clock() >= self._next_poll:
-            self._next_poll = self._clock() + WATCH_S
-            self._watched.look()
-
-    def _use(self, pair: KeyPair) -> None:
-        warning = install(pair, self._folder, self._files)
-        self._reload()
-        self._log("info", "the certificate was replaced")
+    def use(pair: KeyPair) -> None:
+        warning = install(pair, folder, files)
+        reload()
+        log("info", "the certificate was replaced")
         if warning:
-            self._log("warning", warning)
+            log("warning", warning)
+
+    return Watched(
+        read(folder / CERTIFICATE, folder / KEY),
+        lambda: read(*files),
+        use,
+        lambda reason: log("warning", f"the certificate stays as it was: {reason}"),
+        clock,
+    )

@@ -56,7 +56,9 @@ Content = TypeVar("Content")
 
 
 class Watched(Generic[Content]):
-    """Files whose content is used after each change. An invalid one is reported once, and the old one stays.
+    """Files whose content is used after each change, which is looked for every :data:`WATCH_S` seconds.
+
+    An invalid content is reported once, and the old one stays.
 
     Args:
         used: The content that is in use.
@@ -71,14 +73,22 @@ class Watched(Generic[Content]):
         read: Callable[[], Content],
         use: Callable[[Content], object],
         report: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock, self._next_look = clock, 0.0
         self._used = self._last_seen = used
         self._read, self._use, self._report = read, use, report
         self._rejected: Content | None = None
         self._last_reason = ""
 
     def look(self) -> None:
-        """Use the content if it is new, and the same as at the last look: writing it may take a moment."""
+        """Use the content if it is new, and the same as at the last look: writing it may take a moment.
+
+        To be called often.
+        """
+        if self._clock() < self._next_look:
+            return
+        self._next_look = self._clock() + WATCH_S
         try:
             content = self._read()
             changed, self._last_seen = content != self._last_seen, content

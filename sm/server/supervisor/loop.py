@@ -22,7 +22,8 @@ from sm.model_processes.reports import read_reports
 from sm.model_processes.search import ModelProcess, ModelProcesses
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
-from sm.server.access.certificates import CertificateWatch
+from sm.server.access.certificates import KeyPair
+from sm.server.access.keys import Watched
 from sm.server.logs import LineSplitter, Log, Members, TritonLines
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
@@ -109,15 +110,10 @@ class Loop:
             for port, context in contexts.items()
             if port
         ]
-        self._certificates: CertificateWatch | None = None
+        self._certificates: Watched[KeyPair] | None = None
         if settings.tls_certificate and settings.tls_key:
-            self._certificates = CertificateWatch(
-                (settings.tls_certificate, settings.tls_key),
-                box.tls_folder,
-                time.monotonic,
-                self._reload_front,
-                self.log,
-            )
+            files = settings.tls_certificate, settings.tls_key
+            self._certificates = certificates.watch(files, box.tls_folder, self._reload_front, self.log)
         selector.register(signals.receiver, EVENT_READ, self._handle_signals)
         selector.register(self._reports, EVENT_READ, self._handle_reports)
 
@@ -131,7 +127,7 @@ class Loop:
                 responder.serve(self.manager.rejecting)
             # nginx would die of SIGHUP while it starts.
             if self._certificates and self.manager.front_is_ready and not self.manager.shutdown:
-                self._certificates.poll()
+                self._certificates.look()
             if self.manager.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import grp
 import math
 import os
-import pwd
 import re
 import resource
 import shutil
@@ -204,7 +202,9 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
     processes = max(1, min(4, cores() // 4))
     limits = capacity(settings, memory_limit(), descriptor_limit())
     return {
-        "user": _user(),
+        # nginx's workers need the supervisor's sockets. The router, which decodes strangers' data, has its
+        # rights too.
+        "user": "user root root;" if os.geteuid() == 0 else "",
         "processes": processes,
         # A single process needs no shared count, which would stay wrong after a process was killed.
         "shared_count": "zone data_plane 64k;" if processes > 1 else "",
@@ -239,7 +239,6 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         ),
         "with_tls": _line_prefix(settings.tls),
         "tls_port": settings.tls_port,
-        "http_two": " http2",
         "certificate": box.tls_folder / CERTIFICATE,
         "certificate_key": box.tls_folder / KEY,
         "with_keys": _line_prefix(settings.api_keys_file is not None),
@@ -297,16 +296,6 @@ def _line_prefix(on: bool) -> str:
 def _all_streamed(settings: Settings) -> bool:
     """True if answers are streamed although the caller does not ask for it."""
     return settings.inference_type == "generate_stream" or settings.default_accept == "text/event-stream"
-
-
-def _user() -> str:
-    """Return the user of nginx's workers: the supervisor's.
-
-    They need its sockets. The router, which decodes data from strangers, has the same rights.
-    """
-    if os.geteuid() != 0:
-        return ""
-    return f"user {pwd.getpwuid(0).pw_name} {grp.getgrgid(0).gr_name};"
 
 
 def _error_log(nginx: Path) -> tuple[str, ...]:

@@ -306,7 +306,7 @@ class Commands:
         data_listener: int,
         environment: Mapping[str, str],
     ) -> None:
-        self._settings, self._box, self._environment = settings, box, environment
+        self._box, self._environment = box, environment
         self._listeners, self._data_listener = listeners, data_listener
         self._nginx = prepare_nginx(nginx, settings, box) if nginx else ()
         #: Multi-model mode: record ids whose models Triton must not be started with.

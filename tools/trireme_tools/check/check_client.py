@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     if options.all == bool(options.name) or (options.all and options.json):
         raise CommandError("name one client, or compare the answers of all with --all (which has no --json).")
     if options.all:
-        return selftest.main(options)
+        return selftest.run(options)
     from trireme_tools.check.check_report import Finding, chart
     from trireme_tools.check.discovery import find
     from trireme_tools.check.examination import Examination

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from sm.server.access import certificates
-from sm.server.access.certificates import CertificateWatch
 from tests.support import certificates as certificate_files
 
 
@@ -21,7 +20,7 @@ class Watched:
         self.folder, self.now, self.reload, self.log = folder, 100.0, Mock(), Mock()
         self.files, served = certificate_files.write(folder), folder / "tls"
         certificates.install(certificates.read(*self.files), served, self.files)
-        self.watch = CertificateWatch(self.files, served, lambda: self.now, self.reload, self.log)
+        self.watch = certificates.watch(self.files, served, self.reload, self.log, lambda: self.now)
 
     def done(self) -> tuple[int, list[str]]:
         """Return how many times the certificate was reloaded, and the levels of the log's lines."""
@@ -30,7 +29,7 @@ class Watched:
     def poll(self, times: int = 1) -> None:
         for _ in range(times):
             self.now += 1.0
-            self.watch.poll()
+            self.watch.look()
 
     def served_certificate(self) -> bytes:
         return (self.folder / "tls" / certificates.CERTIFICATE).read_bytes()
