@@ -97,11 +97,7 @@ class Box:
 
     def served_names(self) -> list[str]:
         """Return the names of the models in that folder."""
-        try:
-            found = (path.name for path in self.served.iterdir() if path.is_dir())
-            return sorted(filter(models.may_be_model, found))
-        except OSError:
-            return []
+        return models.names(self.served)
 
     def serving_clients(self) -> list[dict[str, Any]]:
         """Return the clients that can serve, as the workers describe them."""

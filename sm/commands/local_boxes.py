@@ -13,21 +13,13 @@ from sm.errors import CommandError
 from sm.run_state import running_boxes
 
 
-def ask(
-    url: str,
-    path: str,
-    body: bytes | None = None,
-    *,
-    method: str | None = None,
-    api_key: str = "",
-    timeout_s: float = 60.0,
-) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON of a box's answer; with ``body`` to a POST of JSON, or another method.
+def ask(url: str, path: str, body: bytes | None = None, **options: Any) -> tuple[int, dict[str, Any]]:
+    """Return the status and the JSON of a box's answer. The arguments are those of :func:`fetch`.
 
     Raises:
         CommandError: No box answers at ``url``.
     """
-    status, content = fetch(url, path, body, method=method, api_key=api_key, timeout_s=timeout_s)
+    status, content = fetch(url, path, body, **options)
     try:
         return status, dict(json.loads(content))
     except (ValueError, TypeError):
@@ -41,9 +33,13 @@ def fetch(
     *,
     method: str | None = None,
     api_key: str = "",
-    timeout_s: float = 10.0,
+    timeout_s: float = 60.0,
 ) -> tuple[int, bytes]:
-    """Return the status and the body of a box's answer. Raises :class:`CommandError` if there is none."""
+    """Return the status and the body of a box's answer: to a POST of JSON with a body, or another method.
+
+    Raises:
+        CommandError: No box answers at ``url``.
+    """
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
     headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}

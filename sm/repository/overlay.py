@@ -8,10 +8,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from sm.hardware import Hardware
 from sm.repository import models, problems, response_cache
 from sm.repository.links import link, link_model
 from sm.repository.machine import Machine
-from sm.repository.problems import holds_plan
+from sm.repository.problems import manifest_problem, plan_folders
 
 #: Fields of a manifest that are alike if one build replaces another.
 SAME_BUILD = ("source", "precision", "profiles", "version_compatible", "hardware_compatibility")
@@ -20,25 +21,19 @@ PLAN, LOG = "model.plan", "model.plan.log"
 
 def find_missing_plans(repository: Path) -> list[Path]:
     """Return the version folders to serve whose plan is missing or does not fit this box."""
-    repository_models = models.read(repository)
-    folders = [model.version(number) for model in repository_models for number in model.served]
-    return [folder for folder in folders if holds_plan(folder) and not fits(folder)]
+    return [folder for folder in plan_folders(models.read(repository)) if not fits(folder)]
 
 
 def has_version_compatible_plan(repository: Path) -> bool:
     """True if the repository serves a plan that brings a TensorRT runtime of its own."""
     from sm.repository.manifest import Manifest
 
-    folders = (model.version(number) for model in models.read(repository) for number in model.served)
-    manifests = (Manifest.read(folder) for folder in folders if holds_plan(folder))
+    manifests = map(Manifest.read, plan_folders(models.read(repository)))
     return any(manifest is not None and manifest.version_compatible for manifest in manifests)
 
 
 def fits(folder: Path) -> bool:
     """True if the folder has a plan that runs here."""
-    from sm.hardware import Hardware
-    from sm.repository.problems import manifest_problem
-
     return (folder / PLAN).is_file() and manifest_problem(folder, Hardware.find()) is None
 
 

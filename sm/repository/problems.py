@@ -16,14 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sm.hardware import Hardware
 from sm.repository import ensembles, models
 from sm.repository.machine import STUB, VERSION, Machine, stub_version
 from sm.repository.models import CODE, CONFIG, MAX_VERSION, CodeFolder, Model
-
-if TYPE_CHECKING:
-    from sm.hardware import Hardware
 
 #: Backends whose models certainly need their file; see :data:`sm.repository.models.FILES`.
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
@@ -144,14 +141,11 @@ def plans(inspected: Sequence[Model]) -> list[Problem]:
 
     Without a plan to serve, neither the driver is queried nor the manifest's types are imported.
     """
-    folders = [model.version(number) for model in inspected for number in model.served]
-    plan_folders = [folder for folder in folders if holds_plan(folder)]
-    if not plan_folders:
+    folders = plan_folders(inspected)
+    if not folders:
         return []
-    from sm.hardware import Hardware
-
     hardware = Hardware.find()
-    sentences = (manifest_problem(folder, hardware) for folder in plan_folders)
+    sentences = (manifest_problem(folder, hardware) for folder in folders)
     return [Problem(sentence, is_local=True) for sentence in sentences if sentence]
 
 
@@ -164,6 +158,12 @@ def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
     except ValueError as error:
         return f"{error} Build it again: sm build-model {folder.parent.name}."
     return manifest.find_misfit(hardware) if manifest else None
+
+
+def plan_folders(inspected: Iterable[Model]) -> list[Path]:
+    """Return the version folders to serve that have a plan, or had one."""
+    folders = (model.version(number) for model in inspected for number in model.served)
+    return list(filter(holds_plan, folders))
 
 
 def holds_plan(folder: Path) -> bool:

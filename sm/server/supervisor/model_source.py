@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sm.errors import BadInput, StartError
 from sm.models.archive_copy import copy_archive
@@ -26,15 +28,6 @@ REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 
 
 @dataclass(frozen=True)
-class Fetch:
-    """A repository that was fetched, the bytes that came over the network, and how long it took."""
-
-    repository: Path
-    bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class FoundModels:
     """The models that a box is started with."""
 
@@ -42,7 +35,8 @@ class FoundModels:
     settings: Settings
     #: The source of the models as the deployment writes it; empty if it names none.
     source: str
-    fetch: Fetch | None
+    #: What the box's record has of a source that was fetched: its address, bytes and seconds.
+    fetched: Mapping[str, Any]
     #: True if a maker of models made the repository.
     is_built: bool
 
@@ -63,11 +57,7 @@ class FoundModels:
 
     def link(self, box: Box, machine: Machine, nginx: Path | None, reload: bool, log: Log) -> Box:
         """Write the folder of links that Triton reads; return the box with it and with the models' origin."""
-        settings = self.settings
-        if self.fetch:
-            box = replace(
-                box, source=self.source, fetched_bytes=self.fetch.bytes, fetch_seconds=self.fetch.seconds
-            )
+        settings, box = self.settings, replace(box, **self.fetched)
         if settings.models == ON_DEMAND:
             box = replace(box, catalog=find_catalog(settings, self.source))
         if box.multi_model:
@@ -94,14 +84,15 @@ def find_models(settings: Settings, preparation: Preparation, log: Log) -> Found
         StartError: They cannot be fetched or built.
     """
     # A path would turn the two slashes of a URL into one.
-    source, fetch = os.environ.get(REPOSITORY, "").strip(), None
+    source = os.environ.get(REPOSITORY, "").strip()
+    fetched: dict[str, Any] = {}
     is_whole = not is_prefix(source) if settings.models == ON_DEMAND else not settings.multi_model
     if is_source(source) and is_whole:
         cache = settings.cache / "sources"
-        fetch = fetch_models(source, cache, preparation, log)
+        repository, fetched = fetch_models(source, cache, preparation, log)
         # Until this process ends.
-        CacheHolds(cache).keep((fetch.repository, *fetch.repository.iterdir()))
-        settings = replace(settings, repository=fetch.repository)
+        CacheHolds(cache).keep((repository, *repository.iterdir()))
+        settings = replace(settings, repository=repository)
     checkpoint = find_checkpoint(settings, source)
     if checkpoint:
         preparation.begin(f"building {checkpoint[1]} for this machine")
@@ -111,11 +102,15 @@ def find_models(settings: Settings, preparation: Preparation, log: Log) -> Found
             log.log("info", said)
         settings = replace(settings, repository=Path(built))
     gpu_driver.check_gpus(gpu_driver.of_this_machine().cuda)
-    return FoundModels(settings, source, fetch, checkpoint is not None)
+    return FoundModels(settings, source, fetched, checkpoint is not None)
 
 
-def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -> Fetch:
-    """Fetch a repository, and say in the log and in ``/ping`` how far it is."""
+def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -> tuple[Path, dict[str, Any]]:
+    """Fetch a repository, and say in the log and in ``/ping`` how far it is.
+
+    Returns:
+        The repository, and what the box's record has of it.
+    """
     started = time.monotonic()
     preparation.begin(f"fetching {shown(source)}")
 
@@ -126,11 +121,11 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
         result = json.loads(preparation.run(("sm.models.fetch.model_cache", source, str(cache)), so_far))
     finally:
         ModelCache(cache, lambda _: None).remove_leftovers()
-    fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
+    size, seconds = result["bytes"], time.monotonic() - started
     if removed := result["removed_bytes"]:
         log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")
-    log.log("info", f"fetched {shown(source)}: {fetch.bytes / 1e6:,.1f} MB in {fetch.seconds:,.1f} s")
-    return fetch
+    log.log("info", f"fetched {shown(source)}: {size / 1e6:,.1f} MB in {seconds:,.1f} s")
+    return Path(result["repository"]), {"source": source, "fetched_bytes": size, "fetch_seconds": seconds}
 
 
 def find_checkpoint(settings: Settings, source: str) -> tuple[str, str] | None:
