@@ -77,29 +77,39 @@ def check_outputs(request: Any, every: frozenset[str]) -> None:
 
 
 def check_classes(text: bytes, other_outputs: Callable[[], Collection[str]]) -> None:
-    """Refuse the classes of an output that has no numbers: Triton 2.51 relies on them.
+    """Refuse classes where Triton 2.51 relies on numbers that may not be there.
 
     Args:
         text: The request. A key that is there twice may mean another value to Triton than to this parser.
-        other_outputs: Returns the model's outputs that have no numbers.
+        other_outputs: Returns the model's outputs that have no numbers; called if classes of any are asked.
     """
-    if not any(sign in text for sign in SIGNS_OF_CLASSES) or not (names := other_outputs()):
+    if not any(sign in text for sign in SIGNS_OF_CLASSES):
         return
-
-    def check(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(members)
-        if len(found) < len(members):
-            raise BadInput("a key of the JSON is there twice")
-        parameters = found.get("parameters")
-        asks = isinstance(parameters, dict) and "classification" in parameters
-        if asks and found.get("name") in names:
-            raise BadInput(f"outputs: {found['name']} has no numbers, and so no classes", field="outputs")
-        return found
-
     try:
-        json.loads(text, object_pairs_hook=check)
+        request = json.loads(text, object_pairs_hook=_each_key_once)
     except RecursionError:
         raise BadInput("a request for classes is nested too deeply") from None
+    asked = [
+        output.get("name")
+        for output in _members(request, "outputs")
+        if "classification" in _members(output, "parameters")
+    ]
+    if asked and any(0 in _members(tensor, "shape") for tensor in _members(request, "inputs")):
+        raise BadInput("inputs: one has no values, and so its output no classes", field="inputs")
+    if asked and (wrong := [name for name in other_outputs() if name in asked]):
+        raise BadInput(f"outputs: {wrong[0]} has no numbers, and so no classes", field="outputs")
+
+
+def _each_key_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(members)) < len(members):
+        raise BadInput("a key of the JSON is there twice")
+    return found
+
+
+def _members(value: Any, name: str) -> Any:
+    """Return a list or an object of ``value``; an empty list if it has none of this name."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, list | dict) else []
 
 
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:

@@ -33,8 +33,9 @@ MAX_BODY_BYTES = 20_000
 gzipped = functools.partial(gzip.compress, mtime=0)
 
 
-def v2_body(shape: object, **fields: object) -> bytes:
-    return json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": shape, **fields}]}).encode()
+def v2_body(shape: object, outputs: object = None, **fields: object) -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape, **fields}
+    return json.dumps({"inputs": [tensor], **({"outputs": outputs} if outputs else {})}).encode()
 
 
 SAFE_BODIES: dict[str, tuple[bytes, dict[str, str]]] = {
@@ -226,7 +227,7 @@ CLASSES = b'{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":1
 def test_classes_of_an_output_without_numbers_are_refused_however_they_are_written(text: bytes) -> None:
     with pytest.raises(BadInput):
         check_classes(text, lambda: ["y"])
-    check_classes(text, list)
+    check_classes(CLASSES, lambda: ["x"])
 
 
 @pytest.mark.parametrize("other", [{"name": "x"}, {"name": ["y"]}, {"name": "y", "parameters": []}, 5])
@@ -235,8 +236,16 @@ def test_an_output_without_numbers_may_stand_beside_one_with_classes(other: Any)
     check_classes(json.dumps({"inputs": [], "outputs": outputs}).encode(), lambda: ["y"])
 
 
+def test_classes_are_not_asked_where_an_input_has_no_values() -> None:
+    outputs = [{"name": "x", "parameters": {"classification": 1}}]
+    with pytest.raises(BadInput):
+        check_classes(v2_body([0, "no size"], outputs), list)
+    check_classes(v2_body([0, "no size"], [{"name": "classification"}]), list)
+
+
 def test_the_model_is_not_asked_for_its_outputs_without_need() -> None:
-    check_classes(v2_body([1], data=[1]), lambda: pytest.fail("asked"))
+    for body in (v2_body([1], data=[1]), v2_body([1], data=["classification"])):
+        check_classes(body, lambda: pytest.fail("asked"))
 
 
 @pytest.mark.parametrize(("datatype", "value"), [("UINT8", "7"), ("FP32", "0.5"), ("BYTES", '""')])
