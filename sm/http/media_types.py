@@ -237,18 +237,14 @@ class MediaRange(NamedTuple):
             return self.name == "*/*" or kind.startswith(self.name[:-1])
         return CANONICAL.get(self.name, self.name) == kind
 
-    @property
-    def precision(self) -> int:
-        """How narrow the range is: the narrowest one decides on a type."""
-        return 0 if self.name == "*/*" else 1 if self.name.endswith("/*") else 2
-
 
 @lru_cache(maxsize=256)
 def read_accept(header: str) -> tuple[MediaRange, ...]:
     """Parse an ``Accept`` header; empty if the caller takes anything (RFC 9110, section 12.5.1).
 
-    Parts that are not media ranges are ignored, as are empty ones. Parameters other than ``q`` are too: none
-    of them tells two answers of the box apart.
+    The narrowest range is first, as it decides on a type: application/json;q=0 forbids what */* allows. Parts
+    that are not media ranges are ignored, as are empty ones. Parameters other than ``q`` are too: none tells
+    two answers of the box apart.
     """
     ranges = []
     for part in PARTS[","].findall(header):
@@ -262,17 +258,13 @@ def read_accept(header: str) -> tuple[MediaRange, ...]:
             continue
         if MEDIA_RANGE.fullmatch(name):
             ranges.append(MediaRange(name, quality))
-    return tuple(ranges)
+    return tuple(sorted(ranges, key=lambda each: each.name.count("*")))
 
 
 def quality_of(header: str, kind: str) -> float:
     """Return how much the caller likes a type, 0 to 1; 0: it does not take it."""
-    ranges = read_accept(header)
-    if not ranges:
-        return 1.0
-    matching = [each for each in ranges if each.matches(CANONICAL.get(kind, kind))]
-    # The narrowest range decides: application/json;q=0 forbids what */* allows.
-    return max(matching, key=lambda each: each.precision).quality if matching else 0.0
+    ranges, kind = read_accept(header), CANONICAL.get(kind, kind)
+    return next((each.quality for each in ranges if each.matches(kind)), 0.0) if ranges else 1.0
 
 
 @lru_cache(maxsize=1024)
@@ -300,5 +292,5 @@ def negotiate(header: str, offers: tuple[str, ...]) -> str:
 @lru_cache(maxsize=256)
 def most_wanted(header: str) -> str:
     """Return the type that the header names and likes best; empty if it names none."""
-    named = [each for each in read_accept(header) if each.precision == 2 and each.quality]
+    named = [each for each in read_accept(header) if "*" not in each.name and each.quality]
     return max(named, key=lambda each: each.quality).name if named else ""

@@ -401,7 +401,7 @@ def accepted_types(header: str, default: str) -> tuple[str, ...]:
     """
     offers = tuple(dict.fromkeys((default, *codecs.ENCODERS)))
     known = acceptable(header, offers)
-    named = {each.name: each.quality for each in read_accept(header) if each.precision == 2 and each.quality}
+    named = {each.name: each.quality for each in read_accept(header) if "*" not in each.name and each.quality}
     # A wildcard gets its best type only: the script need not run again for a type that nobody named.
     own = {kind: named.pop(kind, quality_of(header, kind)) for kind in known if kind in (known[0], *named)}
     ordered = sorted({**own, **named}.items(), key=lambda item: -item[1])
