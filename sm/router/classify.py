@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 from sm.client.base import Client
+from sm.client.decode_budget import bytes_of_json, bytes_of_marks
 from sm.client.results import Boxes
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TriremeError
 from sm.http.media_types import choose, is_json, most_wanted, negotiate
-from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, NPY, PNG, strict_json
+from sm.http.messages import CSV, EVENTS, JSON, JSON_LINES, LARGE_BODY_BYTES, NPY, PNG, strict_json
 from sm.invocation import Invocation
 from sm.models.table import Models, ResolvedModel
 from sm.router.forms import v2
@@ -59,6 +60,19 @@ def custom_attributes(text: str) -> dict[str, str]:
     """Parse ``k=v;k=v``. Parts without ``=`` are skipped: the header may carry other data."""
     pairs = (part.partition("=") for part in text.split(";"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def estimate_parsed_bytes(message: Message) -> int:
+    """Estimate the memory of a large body's parsed JSON or CSV; 0 for other bodies.
+
+    It is not part of the classification, because it decides whether the body may be parsed now.
+    """
+    body = message.body
+    if len(body) < LARGE_BODY_BYTES:
+        return 0
+    if message.kind == JSON or v2.OBJECT.match(body):
+        return bytes_of_json(body)
+    return bytes_of_marks(body.count(b",") + body.count(b"\n")) if message.kind == CSV else 0
 
 
 #: Types that the box can make of a client's result, the best first. A stream is last: ``text/*`` means CSV.

@@ -28,11 +28,10 @@ from sm.router.answers import (
     write_call,
     write_list,
 )
-from sm.router.classify import RequestClassifier
+from sm.router.classify import RequestClassifier, estimate_parsed_bytes
 from sm.router.dispatch import run_record, stream
 from sm.router.event_streams import write_stream
 from sm.router.forms.session import SESSION_ID, run_session_command
-from sm.router.json_bodies import estimate_parsed_bytes
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedMap, answer_lines, run_records
 from sm.router.request_types import (

@@ -15,8 +15,7 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.http.messages import JSON, PNG
 from sm.models.table import models_of
-from sm.router.classify import RequestClassifier, choose_accept, custom_attributes
-from sm.router.json_bodies import estimate_parsed_bytes
+from sm.router.classify import RequestClassifier, choose_accept, custom_attributes, estimate_parsed_bytes
 from sm.router.request_types import DispatchRequest, Message, RawRecord, TritonRequest
 
 
