@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sm.errors import CommandError
 from sm.repository.manifest import Accuracy, Precision
-from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.build_arguments import Range
 from trireme_extensions.convert.graph_runner import (
     SEED,
     Feed,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sm.repository.manifest import Change  # imports pydantic
 
+#: Smallest, optimal and largest size.
+Range = tuple[int, int, int]
 #: The value of ``--engine`` that measures.
 FASTEST = "fastest"
 #: Changes of a graph that the tools can make.
@@ -38,12 +40,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default="cpu",
         help="; ".join(f"{name}: {use}" for name, use in TARGETS.items()) + " (default: cpu)",
     )
-    command.add_argument(
-        "--batch", type=request_parser("batch"), metavar="MIN:OPT:MAX", help="batch sizes (default: 1:8:8)"
-    )
+    command.add_argument("--batch", type=batch, metavar="MIN:OPT:MAX", help="batch sizes (default: 1:8:8)")
     command.add_argument(
         "--shapes",
-        type=request_parser("shapes"),
+        type=shapes,
         action="append",
         default=[],
         metavar="INPUT=MIN,OPT,MAX",
@@ -83,7 +83,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--max-drop",
-        type=request_parser("share"),
+        type=share,
         default=0.01,
         metavar="SHARE",
         help="how much int8 on cpu may lower the accuracy by labels.csv, or else the agreement with fp32 "
@@ -154,13 +154,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
-def request_parser(reader: str) -> Callable[[str], Any]:
-    """Return a parser of ``build_request``, which is imported with its option: it loads ONNX."""
+def batch(text: str) -> Range:
+    """Parse ``MIN:OPT:MAX``. Raises ValueError."""
+    smallest, best, largest = (int(part) for part in text.split(":"))
+    if not 1 <= smallest <= best <= largest:
+        raise ValueError(text)
+    return smallest, best, largest
 
-    def read(text: str) -> Any:
-        from trireme_extensions.convert import build_request
 
-        return getattr(build_request, reader)(text)
+def share(text: str) -> float:
+    """Parse ``1%`` or ``0.01``. Raises ValueError."""
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value < 1:
+        raise ValueError(text)
+    return value
 
-    read.__name__ = reader  # argparse's complaint names it
-    return read
+
+def shapes(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
+    """Parse ``input=1x128,16x128,128x128``. Raises ValueError."""
+    name, _, sizes = text.partition("=")
+    bounds = tuple(tuple(int(size) for size in shape.split("x")) for shape in sizes.split(","))
+    if not name or len(bounds) != 3 or any(not 1 <= a <= b <= c for a, b, c in zip(*bounds, strict=True)):
+        raise ValueError(text)
+    return name, bounds

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository.manifest import Change, Compatibility, Precision, Profile, Target
+from trireme_extensions.convert.build_arguments import Range
 from trireme_extensions.convert.onnx_cpu.engines import Wanted
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
-#: Smallest, optimal and largest size.
-Range = tuple[int, int, int]
 #: The largest batch if neither the request nor a hand-written configuration sets one.
 MAX_BATCH = 8
 
@@ -74,31 +73,6 @@ def is_torch(source: str) -> bool:
 def options(path: Path) -> list[str]:
     """Return the words in a file of options; none if there is no file."""
     return shlex.split(path.read_text("utf-8-sig"), comments=True) if path.is_file() else []
-
-
-def batch(text: str) -> Range:
-    """Parse ``MIN:OPT:MAX``. Raises ValueError."""
-    smallest, best, largest = (int(part) for part in text.split(":"))
-    if not 1 <= smallest <= best <= largest:
-        raise ValueError(text)
-    return smallest, best, largest
-
-
-def share(text: str) -> float:
-    """Parse ``1%`` or ``0.01``. Raises ValueError."""
-    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 <= value < 1:
-        raise ValueError(text)
-    return value
-
-
-def shapes(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    """Parse ``input=1x128,16x128,128x128``. Raises ValueError."""
-    name, _, sizes = text.partition("=")
-    bounds = tuple(tuple(int(size) for size in shape.split("x")) for shape in sizes.split(","))
-    if not name or len(bounds) != 3 or any(not 1 <= a <= b <= c for a, b, c in zip(*bounds, strict=True)):
-        raise ValueError(text)
-    return name, bounds
 
 
 def ranges(request: BuildRequest, graph: Graph, largest: int) -> dict[str, Range]:

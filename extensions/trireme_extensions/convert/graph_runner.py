@@ -29,8 +29,14 @@ from numpy.typing import NDArray
 
 from sm.errors import CommandError
 from sm.triton.tensors import DTYPES
-from trireme_extensions.convert.build_request import Range
-from trireme_extensions.convert.onnx_cpu.engines import FILE_SHARE, TRIAL_BYTES, graph_bytes, limited_memory
+from trireme_extensions.convert.build_arguments import Range
+from trireme_extensions.convert.onnx_cpu.engines import (
+    FATAL,
+    FILE_SHARE,
+    TRIAL_BYTES,
+    graph_bytes,
+    limited_memory,
+)
 from trireme_extensions.convert.onnx_graph import Graph, Value
 
 #: The values of a text input.
@@ -105,8 +111,6 @@ def _number(size: int | str, sizes: Sizes) -> int:
     return sum(int(part) if part.isdecimal() else sizes.get(part, 1) for part in SUM.split(size))
 
 
-#: ONNX Runtime logs nothing but fatal errors: the others are raised, and may be expected.
-FATAL = 4
 PROVIDERS = ["CPUExecutionProvider"]
 #: ONNX Runtime's message for an opset that it does not know.
 NEW_OPSET = re.compile(r"Opset (\d+) is under development")

@@ -17,7 +17,8 @@ from sm.repository.manifest import Accuracy, Manifest
 from sm.repository.models import sha256, write_config
 from trireme_extensions.convert import build_request, targets
 from trireme_extensions.convert.accuracy import Comparison
-from trireme_extensions.convert.build_request import BuildRequest, Range
+from trireme_extensions.convert.build_arguments import Range
+from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.graph_runner import (
     Runner,
     Sizes,

@@ -15,7 +15,8 @@ from sm.errors import CommandError
 from sm.repository.manifest import Change, Target
 from sm.repository.models import read_config, write_config
 from trireme_extensions.convert import build_request
-from trireme_extensions.convert.build_request import BuildRequest, Range
+from trireme_extensions.convert.build_arguments import Range
+from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.graph_runner import Sizes
 from trireme_extensions.convert.onnx_graph import Graph, Value
 

@@ -19,7 +19,8 @@ import onnx
 from sm.errors import CommandError
 from sm.repository.manifest import Precision, Target, Tool
 from trireme_extensions.convert import build_request, onnx_cpu
-from trireme_extensions.convert.build_request import BuildRequest, Range
+from trireme_extensions.convert.build_arguments import Range
+from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.onnx_cpu.engines import WEIGHTS
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.plans import KEPT, LOG, PLAN, Build, TensorRTPlan, build_plan

@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 
 from sm.errors import CommandError
-from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.build_arguments import Range
 from trireme_extensions.convert.graph_runner import SizeSearch, newest_ir_version, session
 from trireme_extensions.convert.onnx_graph import (
     DATATYPES,

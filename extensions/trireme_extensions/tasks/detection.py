@@ -268,8 +268,8 @@ class ObjectDetection(Detector, Task):
             tensors: dict[str, NDArray[Any]] = {self.image.name: to_input(decoded, payload.size)}
             mask = self.metadata.inputs.get(MASK_INPUT)
             if mask is not None:  # no pixel is padding
-                sides = tensors[self.image.name].shape[-2:] if self.image.layout == "CHW" else ()
-                sides = sides or tensors[self.image.name].shape[:2]
+                shape = tensors[self.image.name].shape
+                sides = shape[-2:] if self.image.layout == "CHW" else shape[:2]
                 tensors[MASK_INPUT] = np.ones(sides, MASK_TYPES.get(mask.datatype, np.int64))
             return tensors
         return super().preprocess(payload)

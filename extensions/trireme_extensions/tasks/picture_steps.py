@@ -23,15 +23,6 @@ from sm.errors import StartError
 
 Pixels = NDArray[np.uint8]
 Side = Annotated[int, Field(ge=1, le=8192)]
-#: Pillow's filters by the names here.
-FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "lanczos": Image.Resampling.LANCZOS,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
 
 
 class PictureSteps(Normalisation):
@@ -129,7 +120,7 @@ class PictureSteps(Normalisation):
         new = self.resized(height, width)
         if new != pixels.shape[:2]:
             picture = Image.fromarray(np.ascontiguousarray(pixels))
-            pixels = np.asarray(picture.resize((new[1], new[0]), FILTERS[self.resample]))
+            pixels = np.asarray(picture.resize((new[1], new[0]), Image.Resampling[self.resample.upper()]))
         if self.crop is not None:
             pixels = centre(pixels, *self.crop)
         planes = split(np.ascontiguousarray(pixels))

@@ -13,9 +13,9 @@ from pydantic import AliasChoices, Field
 from sm.client.base import Client
 from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput, StartError
+from sm.http.messages import JSON, OCTET_STREAM
 from sm.plugins.sources import PAGE
-from trireme_extensions.toolkit.codecs import to_json
-from trireme_extensions.toolkit.scripts import Context, ScriptFunctions, ToolkitClient
+from trireme_extensions.toolkit.scripts import Context, ScriptFunctions, ToolkitClient, to_bytes
 
 #: The first bytes of a JPEG, a PNG and a WebP.
 SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF")
@@ -97,8 +97,7 @@ class Handle(ScriptFunctions):
         if not isinstance(answers, list) or len(answers) != 1:
             raise TypeError("handle must return a list with one answer for each request")
         (answer,) = answers
-        if isinstance(answer, bytes | bytearray):
-            return bytes(answer), context.content_type or "application/octet-stream"
-        if isinstance(answer, str):
-            return answer.encode(), context.content_type or "text/plain"
-        return to_json(answer).encode(), context.content_type or "application/json"
+        kind = "text/plain" if isinstance(answer, str) else JSON
+        if isinstance(answer, bytes | bytearray | memoryview):
+            kind = OCTET_STREAM
+        return to_bytes(answer), context.content_type or kind

@@ -92,10 +92,8 @@ class PyTorchDefaults(Defaults):
             # A JSON object or a sparse matrix, which a tensor cannot hold.
             return array
         try:
-            if content_type == NPY:
-                tensor = torch.from_numpy(array)
-            else:
-                tensor = torch.from_numpy(to_plain_array(array).astype(np.float32))
+            numbers = array if content_type == NPY else to_plain_array(array).astype(np.float32)
+            tensor = torch.from_numpy(numbers)
         except (TypeError, ValueError):
             raise BadInput(
                 f"the body has values ({array.dtype}) that cannot be in a tensor: numbers are expected"
@@ -352,7 +350,7 @@ class ScriptFunctions:
         )
         if isinstance(content, Response):
             content, chosen_type = _read_response(content)
-        return _to_bytes(content), chosen_type or context.content_type or accept
+        return to_bytes(content), chosen_type or context.content_type or accept
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = self._functions.get(name)
@@ -453,7 +451,8 @@ def _read_response(response: Response) -> tuple[bytes, str]:
     return body, response.mimetype or ""
 
 
-def _to_bytes(content: Any) -> bytes:
+def to_bytes(content: Any) -> bytes:
+    """Return an answer as bytes: a text in UTF-8, another value as JSON."""
     if isinstance(content, str):
         return content.encode()
     if isinstance(content, (bytes, bytearray, memoryview)):

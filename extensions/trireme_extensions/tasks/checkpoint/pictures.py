@@ -8,14 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL.Image import Resampling
+
 from sm.errors import CommandError
 from trireme_extensions.tasks.checkpoint.files import Fields, fields_of, read_object, read_table, refuse
 from trireme_extensions.tasks.picture_steps import PictureSteps
 
 FILE = "preprocessor_config.json"
-#: Pillow's numbers of the filters.
-FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-BILINEAR = 2
 
 
 class Processor(NamedTuple):
@@ -32,7 +31,7 @@ def processors() -> Mapping[str, Processor]:
     The one without a name is of a file that names none: only what the file says itself is known.
     """
     known = read_table("image_processors")
-    rows = {**known["processor"], "": {"do_normalize": False, "resample": BILINEAR}}
+    rows = {**known["processor"], "": {"do_normalize": False, "resample": Resampling.BILINEAR}}
     return {name: _processor(known, **row) for name, row in rows.items()}
 
 
@@ -103,7 +102,8 @@ def _class_of(described: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _steps(path: Path, name: str, values: dict[str, Any]) -> dict[str, Any]:
-    steps: dict[str, Any] = {"resample": FILTERS[values["resample"]], **_normalised(path, name, values)}
+    resample = Resampling(values["resample"]).name.lower()  # files have Pillow's number
+    steps: dict[str, Any] = {"resample": resample, **_normalised(path, name, values)}
     size = _sides(
         values.get("size"), values["default_to_square"], values.get("max_size"), name in DETR_CLASSES
     )

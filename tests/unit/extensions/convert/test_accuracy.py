@@ -12,7 +12,7 @@ import pytest
 from sm.errors import CommandError
 from tests.support.onnx_graphs import batch_sum, embedding, plus_one, plus_row, strided, write_graph
 from trireme_extensions.convert.accuracy import Comparison
-from trireme_extensions.convert.build_request import Range
+from trireme_extensions.convert.build_arguments import Range
 from trireme_extensions.convert.graph_runner import SizeSearch, session
 from trireme_extensions.convert.onnx_graph import Graph
 

@@ -98,8 +98,8 @@ def test_a_plain_file_needs_no_tools_and_a_models_own_changes_are_left_out_witho
 @pytest.mark.parametrize(
     ("read", "text", "value", "wrong"),
     [
-        (build_request.batch, "1:4:8", (1, 4, 8), "4 1:2 8:4:1 0:1:2 a:b:c 1:2:3:4"),
-        (build_request.shapes, "x=1x2,3x2,3x2", ("x", ((1, 2), (3, 2), (3, 2))), "1x2,1x2 x=1x2,1x2 x=2x2,1x2,3x2 x=0x2,1x2,3x2 x=1,1x2,1x2"),
+        (build_arguments.batch, "1:4:8", (1, 4, 8), "4 1:2 8:4:1 0:1:2 a:b:c 1:2:3:4"),
+        (build_arguments.shapes, "x=1x2,3x2,3x2", ("x", ((1, 2), (3, 2), (3, 2))), "1x2,1x2 x=1x2,1x2 x=2x2,1x2,3x2 x=0x2,1x2,3x2 x=1,1x2,1x2"),
     ],
 )  # fmt: skip
 def test_an_option_has_three_growing_sizes_or_shapes(read: Any, text: str, value: Any, wrong: str) -> None:
@@ -111,7 +111,7 @@ def test_an_option_has_three_growing_sizes_or_shapes(read: Any, text: str, value
 
 def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Path) -> None:
     graph = embedding(tmp_path / "model.onnx")
-    request = build_request_with(shapes=dict([build_request.shapes("ids=1x128,16x128,128x128")]))
+    request = build_request_with(shapes=dict([build_arguments.shapes("ids=1x128,16x128,128x128")]))
     ranges = build_request.ranges(request, graph, 8)
     assert ranges == {"b": (1, 16, 128), "s": (128, 128, 128)}
     assert build_request.fixed(graph, ranges) == ["a s of 128 alone"]
@@ -130,7 +130,7 @@ def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Pat
 )
 def test_an_option_that_does_not_fit_is_refused(tmp_path: Path, batch: Any, fields: Any, named: str) -> None:
     if "shapes" in fields:
-        fields = {"shapes": dict([build_request.shapes(fields["shapes"])])}
+        fields = {"shapes": dict([build_arguments.shapes(fields["shapes"])])}
     with pytest.raises(CommandError, match=named):
         build_request.ranges(build_request_with(**fields), plus_one(tmp_path / "m.onnx", batch), 8)
 

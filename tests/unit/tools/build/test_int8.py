@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sm.errors import CommandError
-from trireme_extensions.convert import build_request
+from trireme_extensions.convert import build_arguments
 from trireme_extensions.convert.onnx_cpu.engines import Golden
 from trireme_tools.build import int8, right_answers
 from trireme_tools.build.measure import Input, Measure
@@ -112,10 +112,10 @@ def test_every_third_input_is_held_out_if_there_are_enough() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.02", 0.02), ("0", 0.0)])
 def test_a_drop_is_a_share(text: str, value: float) -> None:
-    assert build_request.share(text) == pytest.approx(value)
+    assert build_arguments.share(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["100%", "-1%", "much"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        build_request.share(text)
+        build_arguments.share(text)
