@@ -24,8 +24,9 @@ from tests.support.plans import certain_problems
 from trireme_extensions.convert.build_request import BuildRequest
 from trireme_extensions.convert.model_config import GENERATED_MARK
 from trireme_extensions.convert.onnx_cpu import engines
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Golden, Wanted
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Candidate, Wanted
 from trireme_tools.build.accuracy_report import REPORT
+from trireme_tools.build.golden_answers import Golden
 from trireme_tools.build.int8_cost import Quantized
 from trireme_tools.desk_builder import DeskBuilder
 from trireme_tools.progress import Progress
@@ -99,8 +100,13 @@ def test_random_inputs_are_golden_data_only_if_compared_for_a_precision_that_the
         (({}, False), ({"wanted": named, "compare": False}, False), ({"wanted": named}, True))
     ):
         folder = builder.build(BuildRequest("tiny", "cpu", out / str(number), source, **options))  # type: ignore[arg-type]
-        beside = (GOLDEN, "exactness.py", "openvino_engine.py")  # OpenVINO is not taken without these
-        assert [(folder / "1" / name).exists() for name in beside] == [has_golden] * 3, options
+        beside = (
+            GOLDEN,
+            "golden_answers.py",
+            "exactness.py",
+            "openvino_engine.py",
+        )  # OpenVINO is not taken without these
+        assert [(folder / "1" / name).exists() for name in beside] == [has_golden] * 4, options
     golden = Golden.read(folder / "1" / GOLDEN)
     for feed, answer in zip(golden.feeds, golden.answers, strict=True):
         assert answer["y"] == pytest.approx(feed["x"] + 1, abs=1e-6, nan_ok=True)

@@ -31,6 +31,7 @@ from trireme_extensions.convert.onnx_cpu.engines import (
 from trireme_extensions.convert.onnx_graph import Graph
 from trireme_tools.build import exactness, golden_data
 from trireme_tools.build.exactness import FLOAT32, INT32
+from trireme_tools.build.golden_answers import Golden
 from trireme_tools.build.openvino_engine import OpenVino
 from trireme_tools.progress import Progress
 
@@ -497,7 +498,7 @@ def test_golden_inputs_have_large_integers_equal_floats_and_nan(tmp_path: Path) 
         "(float[n,4] x, int64[n,4] k) => (float[n,4] y, int64[n,4] z) { y = Relu(x) z = Add(k, k) }",
     )
     golden_data.from_random_inputs(graph, [{"n": 2}], tmp_path)
-    feeds = engines.Golden.read(tmp_path / engines.GOLDEN).feeds
+    feeds = Golden.read(tmp_path / engines.GOLDEN).feeds
     assert any(np.array_equal(feed["x"], feed["x"].round()) for feed in feeds)
     assert max(int(feed["k"].max()) for feed in feeds) > 2**32
     assert any(np.isnan(feed["x"]).any() for feed in feeds)

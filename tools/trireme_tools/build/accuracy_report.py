@@ -16,7 +16,8 @@ from sm.errors import CommandError
 from trireme_extensions.convert.accuracy import differences
 from trireme_extensions.convert.graph_runner import Feed
 from trireme_extensions.convert.onnx_cpu import engines
-from trireme_extensions.convert.onnx_cpu.engines import Candidate, Golden, Wanted
+from trireme_extensions.convert.onnx_cpu.engines import Candidate, Wanted
+from trireme_tools.build.golden_answers import Golden
 
 #: The report in the model's folder.
 REPORT = "accuracy.md"

@@ -1,7 +1,7 @@
 """Golden data: inputs, and the outputs of ONNX Runtime in fp32 for them.
 
 At load the model compares other engines and precisions with them: see
-:mod:`trireme_extensions.convert.onnx_cpu.engines`. OpenVINO lies beside them: :data:`BESIDE`.
+:mod:`trireme_extensions.convert.onnx_cpu.engines`. What that needs lies beside them: :data:`BESIDE`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme_extensions.convert.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN
 from trireme_extensions.convert.onnx_graph import Graph
-from trireme_tools.build import exactness, openvino_engine
+from trireme_tools.build import exactness, golden_answers, openvino_engine
+from trireme_tools.build.golden_answers import Golden
 
-#: The engine that they let in, without which ONNX Runtime runs the graph.
-BESIDE = tuple(Path(module.__file__ or "") for module in (exactness, openvino_engine))
+#: What compares with them, and the engine that they let in: without it ONNX Runtime runs the graph.
+BESIDE = tuple(Path(module.__file__ or "") for module in (exactness, golden_answers, openvino_engine))
 #: An integer beyond 32 bits, whose product with a thousand still has 64.
 LARGE = 1_700_000_000_000
 #: Inputs in the file; each adds to the time of the choice at a cold start.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_extensions.convert.onnx_cpu.engines import overlap
 from trireme_tools.build import box_labels
+from trireme_tools.build.golden_answers import overlap
 
 #: The score from which an answer counts: what is said with less changes with every rounding.
 SURE = 0.5

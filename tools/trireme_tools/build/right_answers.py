@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sm.errors import CommandError
 from trireme_extensions.convert.graph_runner import Feed
-from trireme_extensions.convert.onnx_cpu.engines import CONFIDENCE, Golden
 from trireme_tools.build import box_labels
+from trireme_tools.build.golden_answers import CONFIDENCE, Golden
 from trireme_tools.build.measure import Input
 
 #: The threshold of boxes that are compared with right ones: precision is averaged over all scores.

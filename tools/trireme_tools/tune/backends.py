@@ -30,7 +30,8 @@ from sm.repository.machine import Machine, find_server
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import CONFIG
 from sm.settings import Settings
-from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Golden, Mismatch, Wanted
+from trireme_extensions.convert.onnx_cpu.engines import GOLDEN, Wanted
+from trireme_tools.build.golden_answers import Golden, Mismatch
 from trireme_tools.check.triton_server import triton
 from trireme_tools.invoke import load_test
 from trireme_tools.invoke.load_test import LoadTest, quantile

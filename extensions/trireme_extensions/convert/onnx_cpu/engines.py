@@ -24,11 +24,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
-
-import numpy as np
 
 #: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are not JSON.
 FATAL = 4
@@ -50,14 +48,8 @@ TRIAL_CPU_S, TRIAL_TIMEOUT_S = 120, 240.0
 #: Bytes that a run of a graph may take: so many, and a multiple of its files. One of a kilobyte may ask for
 #: all memory.
 TRIAL_BYTES, FILE_SHARE = 2**32, 4
-#: Overlap (intersection over union) of equal boxes, for a tolerance of 1 %.
-BOX_TOLERANCES = 5
-#: Boxes that overlap less are never equal, however large the tolerance.
-LEAST_OVERLAP = 0.5
-#: Best labels and words that must be the same, in the same order: what clients answer by default.
-BEST = {"labels": 3, "words": 5}
-#: The input of a graph that suppresses boxes with the score below which there are none.
-CONFIDENCE = "confidence"
+#: The error for other answers than the golden ones, whose text says what differs.
+MISMATCH = "Mismatch"
 #: After an error in OpenVINO, ONNX Runtime answers for so long; compiling takes half a second.
 RETRY_S = 60.0
 
@@ -137,167 +129,6 @@ class Choice:
         return "; ".join([", ".join(parts), *filter(None, (self.why, *self.faults))])
 
 
-class Mismatch(Exception):
-    """Outputs differ from the golden ones by more than the tolerance."""
-
-
-@dataclass(frozen=True)
-class Golden:
-    """Inputs, the outputs of fp32 on ONNX Runtime for them, and how the outputs are to be compared."""
-
-    feeds: Sequence[Mapping[str, Any]]
-    answers: Sequence[Mapping[str, Any]]
-    #: ``labels``, ``boxes`` or ``words`` by the output's name; others are compared as numbers. The words'
-    #: scores are in the output ``scores``.
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    #: The name of the words' scores.
-    scores: str = ""
-
-    @classmethod
-    def read(cls, path: Path) -> Golden:
-        """Read the file. Raises OSError, ValueError or KeyError."""
-        with np.load(path, allow_pickle=False) as arrays:
-            meta = json.loads(str(arrays["meta"]))
-            feeds, answers = ([cls._part(arrays, kind, i) for i in range(meta["count"])] for kind in "io")
-        if not feeds:
-            raise ValueError("it has no inputs")
-        return cls(feeds, answers, meta["kinds"], meta["scores"])
-
-    @staticmethod
-    def _part(arrays: Any, kind: str, index: int) -> dict[str, Any]:
-        prefix = f"{kind}{index}/"
-        return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
-
-    def write(self, path: Path) -> None:
-        meta = {"count": len(self.feeds), "kinds": self.kinds, "scores": self.scores}
-        arrays = {
-            f"{kind}{index}/{name}": value
-            for kind, rows in (("i", self.feeds), ("o", self.answers))
-            for index, row in enumerate(rows)
-            for name, value in row.items()
-        }
-        with path.open("wb") as file:
-            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
-
-    def compare(self, index: int, actual: Mapping[str, Any], tolerance: float) -> float:
-        """Return the worst difference of the outputs ``actual`` of one input. Raises :class:`Mismatch`."""
-        worst = 0.0
-        expected = self.answers[index]
-        for name, array in actual.items():
-            kind, values, other = self.kinds.get(name, "numbers"), expected[name], np.asarray(array)
-            if values.shape != other.shape or values.dtype != other.dtype:
-                raise Mismatch(f"{name} has another shape or type")
-            if kind == "labels":
-                worst = max(worst, _compare_labels(name, values, other, tolerance))
-            elif kind == "boxes":
-                least = float(np.min(self.feeds[index].get(CONFIDENCE, 0.0)))
-                worst = max(worst, _compare_boxes(name, values, other, tolerance, least))
-            elif kind == "words":
-                pairs = (values, expected[self.scores]), (other, np.asarray(actual[self.scores]))
-                worst = max(worst, _compare_words(name, *pairs, tolerance))
-            elif name != self.scores:
-                worst = max(worst, _compare_numbers(name, values, other, tolerance))
-        return worst
-
-
-def _compare_labels(name: str, expected: Any, actual: Any, tolerance: float) -> float:
-    """Compare scores [..., labels]: the best labels are the same, their scores within the tolerance."""
-    worst, count = 0.0, expected.shape[-1]
-    for one, other in zip(expected.reshape(-1, count), actual.reshape(-1, count), strict=True):
-        best, others = (np.argsort(-row, kind="stable")[: BEST["labels"]] for row in (one, other))
-        scale = np.maximum(1.0, np.abs(one[best]))
-        _compare_order(name, best, others, one / scale[0], tolerance)
-        worst = max(worst, _within(name, np.abs(one[best] - other[best]) / scale, tolerance))
-    return worst
-
-
-def _compare_order(name: str, best: Any, others: Any, scores: Any, tolerance: float) -> None:
-    """Check that the best are the same; those whose scores differ by less than the tolerance may swap.
-
-    ``scores``: by id, of the best and of those that may be in their place.
-    """
-    for other, own in zip(others.tolist(), best.tolist(), strict=True):
-        if abs(_score(scores, other) - _score(scores, own)) > tolerance:
-            order = "in another order" if {*others.tolist()} == {*best.tolist()} else "with others among them"
-            raise Mismatch(f"{name} has the best {len(best)} {order}")
-
-
-def _score(scores: Any, place: int) -> float:
-    """Return the score of an id: of an array, or of a mapping that may lack it."""
-    return float(scores.get(place, -np.inf) if isinstance(scores, dict) else scores[place])
-
-
-def _compare_boxes(name: str, expected: Any, actual: Any, tolerance: float, least: float = 0.0) -> float:
-    """Objects [..., 6] (x1, y1, x2, y2, score, class): the same objects, scores within the tolerance.
-
-    ``least``: the score below which there are none. One just above it may have no counterpart.
-    """
-    worst = 0.0
-    pairs = zip(
-        expected.reshape(-1, *expected.shape[-2:]), actual.reshape(-1, *actual.shape[-2:]), strict=True
-    )
-    for one, other in pairs:
-        left, right = one[one[:, 4] > 0], list(other[other[:, 4] > 0])
-        lonely: list[Any] = []
-        for row in left:
-            overlaps = [overlap(row, found) if row[5] == found[5] else -1.0 for found in right]
-            if max(overlaps, default=-1.0) < max(LEAST_OVERLAP, 1 - BOX_TOLERANCES * tolerance):
-                lonely.append(row)
-                continue
-            found = right.pop(int(np.argmax(overlaps)))
-            worst = max(worst, _within(name, np.abs(row[4] - found[4]), tolerance))
-        if any(row[4] > least + tolerance for row in (*lonely, *right)):
-            raise Mismatch(f"{name} has other boxes: {len(right)} that are new, {len(lonely)} that are gone")
-    return worst
-
-
-def overlap(one: Any, other: Any) -> float:
-    """Intersection over union of two boxes x1, y1, x2, y2."""
-    sides = np.minimum(one[2:4], other[2:4]) - np.maximum(one[:2], other[:2])
-    shared = float(np.prod(np.maximum(sides, 0)))
-    areas = sum(float(np.prod(box[2:4] - box[:2])) for box in (one, other))
-    return shared / max(areas - shared, 1e-9)
-
-
-def _compare_words(name: str, expected: Any, actual: Any, tolerance: float) -> float:
-    """Compare ids [..., words], best first, and their log probabilities, as :func:`_compare_labels` does."""
-    worst, count = 0.0, expected[0].shape[-1]
-    rows = [array.reshape(-1, count) for array in (*expected, *actual)]
-    for all_ids, all_logs, all_other_ids, all_other_logs in zip(*rows, strict=True):
-        best = slice(BEST["words"])
-        ids, logs, other_ids = all_ids[best], all_logs[best], all_other_ids[best]
-        all_scores = dict(zip(all_ids.tolist(), np.exp(all_logs).tolist(), strict=True))
-        scores = np.exp(logs)
-        _compare_order(name, ids, other_ids, all_scores, tolerance)
-        found = dict(zip(all_other_ids.tolist(), np.exp(all_other_logs).tolist(), strict=True))
-        others = [found.get(word, 0.0) for word in ids.tolist()]
-        worst = max(worst, _within(name, np.abs(scores - others), tolerance))
-    return worst
-
-
-def _compare_numbers(name: str, expected: Any, actual: Any, tolerance: float) -> float:
-    """Errors relative to the output's largest number: the mean within the tolerance, the worst in five."""
-    if expected.dtype.kind != "f":
-        if not np.array_equal(expected, actual):
-            raise Mismatch(f"{name} has other values")
-        return 0.0
-    finite = np.isfinite(expected)
-    if not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
-        raise Mismatch(f"{name} has other numbers that are not finite")
-    error = np.abs(expected[finite].astype(np.float64) - actual[finite].astype(np.float64))
-    error /= max(float(np.abs(expected[finite]).max(initial=0.0)), 1e-12)
-    if float(error.mean() if error.size else 0.0) > tolerance:
-        raise Mismatch(f"{name} differs by {100 * error.mean():.1f} % in the mean")
-    return _within(name, error, 5 * tolerance)
-
-
-def _within(name: str, error: Any, allowed: float) -> float:
-    worst = float(np.max(error, initial=0.0))
-    if not worst <= allowed:
-        raise Mismatch(f"{name} differs by {100 * worst:.1f} %")
-    return worst
-
-
 class OnnxRuntime:
     """A session with one pool of threads that sleep while there is nothing to do: models share the cores."""
 
@@ -325,10 +156,10 @@ class OnnxRuntime:
         return outputs
 
 
-def _openvino() -> Any:
-    """Import the engine of OpenVINO: a desk puts it beside golden data, and has it itself in the tools."""
-    is_beside = importlib.util.find_spec("openvino_engine")
-    return importlib.import_module("openvino_engine" if is_beside else "trireme_tools.build.openvino_engine")
+def _beside(name: str) -> Any:
+    """Import what a desk puts beside golden data; it has the same in the tools."""
+    is_beside = importlib.util.find_spec(name)
+    return importlib.import_module(name if is_beside else f"trireme_tools.build.{name}")
 
 
 def load(candidate: Candidate, graph: Path, threads: int, by_record: bool = False) -> Any:
@@ -337,7 +168,7 @@ def load(candidate: Candidate, graph: Path, threads: int, by_record: bool = Fals
         return OnnxRuntime(graph, candidate.precision, threads)
     # The weights must lie beside the graph itself; beside a link to it they are refused.
     file = graph.resolve()
-    return _openvino().OpenVino(
+    return _beside("openvino_engine").OpenVino(
         file.with_name(INT8_GRAPH) if candidate.precision == "int8" else file,
         threads,
         in_bf16=computes_bf16(candidate.precision, processor_flags()),
@@ -659,7 +490,7 @@ def read_measured(folder: Path) -> tuple[str, ...]:
 def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) -> dict[str, Any]:
     """Run the golden data on a candidate in this process, and compare."""
     try:
-        golden = Golden.read(folder / GOLDEN)
+        golden = _beside("golden_answers").Golden.read(folder / GOLDEN)
         runner = load(candidate, folder / GRAPH, threads, wanted.by_record)
         worst, count = 0.0, 0
         for index, feed in enumerate(golden.feeds):
@@ -668,10 +499,9 @@ def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) ->
             worst, count = max(worst, golden.compare(index, outputs, wanted.tolerance)), count + len(names)
         if not count:
             return {"fault": f"it computes none of the golden inputs as {FP32.engine} does"}
-    except Mismatch as error:
-        return {"fault": str(error)}
     except Exception as error:
-        return {"fault": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        kind, reason = type(error).__name__, " ".join(str(error).split())[:200]
+        return {"fault": reason if kind == MISMATCH else f"{kind}: {reason}"}
     return {"difference": worst}
 
 

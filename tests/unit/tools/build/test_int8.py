@@ -10,8 +10,8 @@ import pytest
 
 from sm.errors import CommandError
 from trireme_extensions.convert import build_arguments
-from trireme_extensions.convert.onnx_cpu.engines import Golden
 from trireme_tools.build import int8, right_answers
+from trireme_tools.build.golden_answers import Golden
 from trireme_tools.build.measure import Input, Measure
 
 BOX = [0, 0, 100, 100, 0.9, 1]
