@@ -27,10 +27,10 @@ class Ceiling(NamedTuple):
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(21_515, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
-    "extensions/: lines of code": Ceiling(6_945, 6_900),
+    "extensions/: lines of code": Ceiling(6_814, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(1_360, 1_360),
-    "tools/: lines of code": Ceiling(14_215, 9_000),
+    "tools/: lines of code": Ceiling(14_345, 9_000),
     "a worker imports: files": Ceiling(105, 115),
     "a worker imports: lines of code": Ceiling(14_041, 16_500),
     "the control plane imports: files": Ceiling(59, 66),
