@@ -204,9 +204,8 @@ def _limit(group: Path) -> int | None:
 
 def _number(file: Path) -> int | None:
     """Read a file of one number; None if there is none, or if it says "max"."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(file.read_text())
-    return None
+    text = _read(str(file)).strip()
+    return int(text) if text.isdigit() else None
 
 
 def _numbers(file: Path) -> dict[str, int]:

@@ -5,6 +5,7 @@ This module alone decides what counts as a model. Files are only read, never exe
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import hashlib
@@ -346,12 +347,11 @@ def is_on_gpu(group: Any) -> bool:
 
 def without_gpu(config: Any) -> Any:
     """Return a copy whose instances run on the CPU."""
-    copy = type(config)()
-    copy.CopyFrom(config)
-    for group in filter(is_on_gpu, copy.instance_group):
+    changed = copy.deepcopy(config)
+    for group in filter(is_on_gpu, changed.instance_group):
         group.kind = protobuf().ModelInstanceGroup.KIND_CPU
         del group.gpus[:]
-    return copy
+    return changed
 
 
 def protobuf_version() -> tuple[int, ...]:

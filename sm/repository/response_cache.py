@@ -8,6 +8,7 @@ ensemble: Triton 2.51 keeps the failure of any other model as an answer without 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,10 +41,9 @@ def cached_outputs(model: Model) -> frozenset[str]:
 
 def without(config: Any) -> Any:
     """Return a copy of a configuration that does not ask for the cache."""
-    copy = type(config)()
-    copy.CopyFrom(config)
-    copy.ClearField("response_cache")
-    return copy
+    changed = copy.deepcopy(config)
+    changed.ClearField("response_cache")
+    return changed
 
 
 def _why_not(model: Model, by_name: Mapping[str, Model], is_step: bool) -> str:

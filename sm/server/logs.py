@@ -306,13 +306,10 @@ class TritonLines:
         self._has_explained = False
         self._loads: dict[str, bool] = {}
 
-    @property
-    def loading(self) -> list[str]:
-        return [model for model, is_loading in self._loads.items() if is_loading]
-
-    def without_ended(self, models: Iterable[str]) -> list[str]:
-        """Return those of ``models`` whose load has not ended."""
-        return [model for model in models if self._loads.get(model, True)]
+    def loading(self, models: Iterable[str]) -> list[str]:
+        """Return the models that are loading; if none is, those of ``models`` whose load has not ended."""
+        began = [model for model, is_loading in self._loads.items() if is_loading]
+        return began or [model for model in models if self._loads.get(model, True)]
 
     def __call__(self, members: Members) -> None:
         if members.get("place"):

@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
@@ -84,7 +83,10 @@ class Loop:
         self._processes, self._generation, self._log = processes, generation, log
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
-        self._oom_kills = OomKills(memory_kills, time.monotonic)
+        # The parts of the process backend that others have.
+        self.signal, self.kill, self.log = processes.signal, processes.kill, log.log
+        self.ready, self.failure = self._probes.ready, self._probes.failure
+        self.oom_killed = OomKills(memory_kills, time.monotonic).oom_killed
         self._watch_triton(0)
         self._dead_imports: tuple[ModelProcess, ...] = ()
         self._triton_lines: TritonLines | None = None
@@ -193,24 +195,11 @@ class Loop:
         self._selector.register(output, EVENT_READ, partial(self._read, pid))
         return pid
 
-    def signal(self, pid: int, number: int) -> None:
-        self._processes.signal(pid, number)
-
-    def kill(self, pid: int) -> None:
-        self._processes.kill(pid)
-
-    def ready(self, name: str) -> bool:
-        return self._probes.ready(name)
-
-    def failure(self, name: str) -> str:
-        return self._probes.failure(name)
-
     def unready_models(self) -> str:
         reasons = self._probes.unready_models()
         if reasons is None and self._triton_lines:
             # Triton answers nobody until its first models are loaded.
-            models = self._triton_lines.loading or self._triton_lines.without_ended(self._box.served_names())
-            reasons = dict.fromkeys(models, server.LOADING)
+            reasons = dict.fromkeys(self._triton_lines.loading(self._box.served_names()), server.LOADING)
         named = [
             f"the model {model!r} is not ready: {reason.rstrip('.')}"
             for model, reason in (reasons or {}).items()
@@ -269,9 +258,6 @@ class Loop:
         subject = f"the model {name!r}" if name else "a Python model"
         return f"{subject} cannot be loaded: {process.import_failure}"
 
-    def oom_killed(self, min_age: float) -> bool:
-        return self._oom_kills.oom_killed(min_age)
-
     def disable_keepalive(self) -> None:
         # If the disk is full, callers learn it when the front closes their connection.
         with contextlib.suppress(OSError):
@@ -281,20 +267,14 @@ class Loop:
         serves = state["processes"][TRITON]["state"] == READY
         # While the box stops, no Triton is started.
         self._generation.triton = SERVES if serves else STOPPED if state["draining"] else STARTS_AGAIN
-        self._write(self._box.state_file, json.dumps(state))
-
-    @staticmethod
-    def _write(path: Path, text: str) -> None:
+        text = json.dumps(state)
         try:
-            write_atomically(path, text)
+            write_atomically(self._box.state_file, text)
         except OSError:
             # The disk is full, so write into the old file. A reader that finds it half written reads again.
-            with path.open("r+") as file:
+            with self._box.state_file.open("r+") as file:
                 file.write(text)
                 file.truncate()
-
-    def log(self, level: str, message: str) -> None:
-        self._log.log(level, message)
 
     # Events.
 

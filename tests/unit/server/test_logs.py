@@ -222,9 +222,11 @@ def test_a_model_loads_until_triton_says_how_it_ended(form: str) -> None:
     for text in ("loading: a:b:1", "loading: good:1", "loading: bad:2", *ended):
         lines(parse(f"I1127 02:34:42.163460 7 model_lifecycle.cc:473] {form.format(text)}"))
     lines(parse("loading: printed:1"))
-    assert lines.loading == ["a:b"]
-    assert lines.without_ended(["bad", "good", "unseen"]) == ["unseen"]
-    assert len(written) == 6
+    names = ["bad", "good", "unseen"]
+    assert lines.loading(names) == ["a:b"]
+    lines(parse("I1127 02:34:42.163460 7 model_lifecycle.cc:473] successfully loaded 'a:b'"))
+    assert lines.loading(names) == ["unseen"]
+    assert len(written) == 7
 
 
 class Pipe:
