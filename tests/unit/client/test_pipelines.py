@@ -139,7 +139,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "text-classification": ("stride", "is_split_into_words", "return_offsets_mapping"),
     "token-classification": ("is_split_into_words", "delimiter", "offset_mapping"),
     "fill-mask": ("truncation", "padding"),
-    "question-answering": ("padding", "max_question_len"),
     "zero-shot-classification": ("kwargs", "multi_class", "truncation", "max_input_tokens"),
     "image-classification": ("timeout",),
     "object-detection": ("kwargs", "timeout"),

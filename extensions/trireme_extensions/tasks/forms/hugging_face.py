@@ -36,6 +36,8 @@ ALL = MAX_LABELS
 
 #: Parameters of the pipelines' own work, which change no answer: sizes of batches, processes.
 OF_WORK = ("batch_size", "num_workers")
+#: Parameters of question answering that mean something to slow tokenizers only.
+WITHOUT_EFFECT = ("max_question_len", "padding")
 #: Parameters of transformers' tokenizers, and members that hold more of them.
 OF_TOKENIZER, HOLDERS = ("truncation", "max_length", "padding"), ("tokenizer_kwargs", "tokenize_kwargs")
 #: Ways to cut off one text. ``longest_first`` cuts off a pair, too.
@@ -156,6 +158,10 @@ class TokenClassificationAnswers(HuggingFaceForm):
 
 class QuestionAnsweringAnswers(HuggingFaceForm):
     """The best answer of each question, or a list of several; a list of one question is that question."""
+
+    def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
+        # There a fast tokenizer, as ours are, reads a question to its end, and padding changes no answer.
+        return super().read(inputs, {k: v for k, v in sent.items() if k not in WITHOUT_EFFECT})
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
         answers = [result[0] if len(result) == 1 else result for result in results]
