@@ -5,7 +5,10 @@ A row of a door is an entry point of its group. ``docs/inside/architecture.md`` 
 
 from __future__ import annotations
 
-from functools import cache
+import logging
+import traceback
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +17,9 @@ from sm.errors import StartError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+log = logging.getLogger(__name__)
 #: The command that installs the extensions of this repository where the core is alone.
 INSTALL_EXTENSIONS = "pip install 'trireme-serving[extensions]'"
 #: The door of what watches a box, whose rows several layers ask: see :class:`sm.server.observers.Observer`.
@@ -38,6 +44,71 @@ def load(group: str) -> tuple[Any, ...]:
     """
     rows = sorted(_every().select(group=group), key=lambda row: (row.name, row.value))
     return tuple(map(_load, rows))
+
+
+def observers() -> tuple[Any, ...]:
+    """Return the rows of :data:`OBSERVERS`, whose calls fail nothing that they watch."""
+    return tuple(map(Shielded, load(OBSERVERS)))
+
+
+class Shielded:
+    """A row whose methods return None where they raise; that is logged. A StartError of ``open`` passes."""
+
+    def __init__(self, row: Any) -> None:
+        self._row = row
+
+    def __str__(self) -> str:
+        return f"{type(self._row).__module__}.{type(self._row).__qualname__}"
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._row, name)
+        return partial(self._call, name, found) if callable(found) else found
+
+    def _call(self, name: str, method: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            if name == "open" and isinstance(error, StartError):
+                raise
+            log.error("%s", self._failure(name, error))
+            return None
+
+    def _failure(self, name: str, error: Exception) -> str:
+        # Without the text of the error, which may be a payload's.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in {last.filename}, line {last.lineno}"
+        return f"the observer {self} failed: {name}: {where}"
+
+    def describe(self) -> Any:
+        try:
+            return self._row.describe()
+        except Exception as error:  # the supervisor has a log of its own
+            return "error", self._failure("describe", error)
+
+    def wrap(self, application: WSGIApplication) -> WSGIApplication:
+        """Return what serves requests. One that it fails is served without the row, but never twice."""
+        key = f"{__name__}.{id(self)}"
+
+        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            environ[key] = None
+            environ[key] = answer = application(environ, start_response)
+            return answer
+
+        wrapped = self._call("wrap", self._row.wrap, serve)
+
+        def serve_wrapped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            try:
+                answer: Iterable[bytes] = wrapped(environ, start_response)
+            except Exception as error:
+                log.error("%s", self._failure("wrap", error))
+                if key not in environ:
+                    return application(environ, start_response)
+                if not isinstance(environ[key], tuple):  # it is not a whole answer
+                    raise
+                answer = environ[key]
+            return answer
+
+        return application if wrapped in (serve, None) else serve_wrapped
 
 
 def moved(address: str) -> ModuleType:

@@ -66,7 +66,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
         versions = build_versions(settings, box)
         failures = (lambda: versions.failures) if versions else dict
         app.register_blueprint(model_routes.listing(box, versions))
-    for observer in entry_points.load(entry_points.OBSERVERS):
+    for observer in entry_points.observers():
         if added := observer.routes(failures):
             app.register_blueprint(added)
     if not box.multi_model:

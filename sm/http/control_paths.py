@@ -5,9 +5,12 @@ A test compares it with the routes. No library is imported: the supervisor uses 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sm import entry_points
+from sm.errors import StartError
 
 #: Bytes of a body on a path that needs none: a caller may send one to ``/ping``, and nobody has to read it.
 MAX_NEEDLESS_BODY_BYTES = 2**12
@@ -58,9 +61,25 @@ PATHS = (
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),
 )
+#: Other paths of the box, how others of its own begin, and what a path may be in nginx's configuration.
+TAKEN = ("/invocations", "/invocations-bidirectional-stream", "/v2")
+TAKEN_BELOW = ("/models/", "/endpoints/", "/v2/models", "/v2/health", "/v2/repository", "/page/", "/samples/")
+PLAIN = re.compile(r"(/[A-Za-z0-9._~:@,-]+)+")
 
 
 def all_paths() -> tuple[ControlPath, ...]:
     """Return the paths of the core, and those of what watches the box."""
-    observers = entry_points.load(entry_points.OBSERVERS)
+    observers = entry_points.observers()
     return (*PATHS, *(path for observer in observers for path in observer.paths))
+
+
+def check_path(path: str, row: str, others: Iterable[ControlPath]) -> None:
+    """Refuse the path of a door's row that is not plain, or that is the box's or one of ``others``.
+
+    Raises :class:`StartError`.
+    """
+    taken = {*TAKEN, *(other.rule for other in others)}
+    if not PLAIN.fullmatch(path) or path in taken or path.startswith(TAKEN_BELOW):
+        raise StartError(
+            f"The {row} has the path {path!r}, which is the box's own, or is not plain: choose another."
+        )

@@ -49,8 +49,8 @@ def document(clients: Sequence[Described] = (), forms: Iterable[Described] = ())
     described["info"]["version"] = __version__
     components = described["components"]
     schemas = components["schemas"]
-    observers = entry_points.load(entry_points.OBSERVERS)
-    for part in (*forms, *(observer.schema() for observer in observers)):
+    observers = entry_points.observers()
+    for part in (*forms, *(observer.schema() or {} for observer in observers)):
         described["paths"] |= part.get("paths", {})
         schemas |= part.get("components", {}).get("schemas", {})
     for client in clients:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sm import entry_points
 from sm.errors import StartError
+from sm.http.control_paths import PATHS, check_path
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -40,13 +41,14 @@ class ObservedProcess(NamedTuple):
 class Observer:
     """A row of the door. Its methods do nothing unless a subclass says what.
 
-    The supervisor imports its module, which must be light.
+    What they raise is logged, and the box goes on without it: see :func:`sm.entry_points.observers`. The
+    supervisor imports its module, which must be light.
     """
 
     #: Those of :data:`ASKING` that it serves.
     variables: Collection[str] = ()
     #: Called in a worker with each answered invocation: the model's name, the message, the answer, and the
-    #: client, which is None if the request is not for one. It neither waits nor raises. None: it hears none.
+    #: client, which is None if the request is not for one. It does not wait. None: it hears none.
     hear: Callable[..., object] | None = None
     #: The paths of its routes. nginx sends requests for them to the control plane.
     paths: Sequence[ControlPath] = ()
@@ -100,15 +102,20 @@ class Observer:
 
 def load() -> Sequence[Observer]:
     """Return the rows of the door."""
-    return entry_points.load(entry_points.OBSERVERS)
+    return entry_points.observers()
 
 
 def describe(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the levels and the texts of the start's lines about what watches the box.
 
-    Raises :class:`StartError` if one of the box's own settings asks for an observer that is not installed.
+    Raises :class:`StartError` if one of the box's own settings asks for an observer that is not installed, or
+    if an observer has a path of another.
     """
-    observers = load()
+    observers, paths = load(), list(PATHS)
+    for observer in observers:
+        for path in observer.paths:
+            check_path(path.rule, f"observer {observer}", paths)
+            paths.append(path)
     served = {variable for observer in observers for variable in observer.variables}
     for variable, extras in ASKING.items():
         if variable in served or environment.get(variable) in (None, "", "auto", "off"):

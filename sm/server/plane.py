@@ -90,7 +90,10 @@ class Plane(BaseApplication):  # type: ignore[misc]
         """Open what watches this process, after the fork. See :class:`ObservedProcess`."""
         self.observers = observers.load()
         for observer in self.observers:
-            observer.open(ObservedProcess(name, self.settings, self.box, clients))
+            try:
+                observer.open(ObservedProcess(name, self.settings, self.box, clients))
+            except StartError as error:
+                write_start_error(self.box, error)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """End the threads that use the box's folder, which the supervisor removes, and what watches."""

@@ -380,7 +380,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         repository = cache.fetch(source)
         attributes = {"trireme.source": shown(source), "trireme.bytes": cache.fetched_bytes}
-        for observer in entry_points.load(entry_points.OBSERVERS):
+        for observer in entry_points.observers():
             observer.write_span("fetch", began, attributes)
     except (StartError, BrokenConnection) as error:
         say(shown(str(error)))

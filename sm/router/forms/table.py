@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from sm import entry_points
-from sm.errors import StartError
-from sm.http.control_paths import all_paths
+from sm.http.control_paths import all_paths, check_path
 from sm.http.media_types import ROUTES, RouteTypes
 from sm.models.table import Models
 from sm.router.forms.dispatch import DISPATCH
@@ -44,7 +43,8 @@ class Forms:
         paths: dict[str, list[Form]] = {}
         for form in rows:
             for path in (*form.paths, *form.lists):
-                check_path(path, form)
+                kind = type(form)
+                check_path(path, f"form {kind.__module__}.{kind.__qualname__}", all_paths())
             for path in form.paths:
                 paths.setdefault(path, []).append(form)
         lists = {path: make for form in rows for path, make in form.lists.items()}
@@ -68,16 +68,3 @@ class Forms:
 
 #: The media types of a list of models.
 LIST = RouteTypes((), ROUTES["GET /models"].gives)
-#: Paths that no form may have, nor those of the control plane; and how no path of a form may begin.
-TAKEN = ("/invocations", "/invocations-bidirectional-stream")
-TAKEN_BELOW = ("/models/", "/endpoints/", "/v2/models", "/v2/health", "/v2/repository", "/page/", "/samples/")
-
-
-def check_path(path: str, form: Form) -> None:
-    """Refuse a path that is not plain, or that the box has itself. Raises :class:`~sm.errors.StartError`."""
-    kind, taken = type(form), {*TAKEN, *(row.rule for row in all_paths())}
-    if not path.startswith("/") or "<" in path or path in taken or path.startswith(TAKEN_BELOW):
-        raise StartError(
-            f"The form {kind.__module__}.{kind.__qualname__} has the path {path!r}, which is the box's own, "
-            "or is not plain: choose another."
-        )

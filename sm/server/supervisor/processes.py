@@ -413,7 +413,7 @@ class Probes:
 
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
-        if name == DATA:
+        if name in (CONTROL, DATA):
             file = self._box.start_error_file
             return file.read_text() if file.exists() else ""
         failed_models = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}

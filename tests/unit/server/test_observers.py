@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points as installed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from flask import Flask
 
-from sm.entry_points import OBSERVERS
+from sm import entry_points
+from sm.entry_points import OBSERVERS, Shielded
 from sm.errors import StartError
+from sm.http.control_paths import ControlPath
+from sm.http.openapi import document
 from sm.run_state import Box
 from sm.server import observers
 from sm.server.control_plane import ControlPlane
 from sm.server.observers import ASKING, ObservedProcess, Observer
+from sm.server.plane import Plane
+from sm.server.supervisor.processes import Probes
+from sm.server.worker import DataPlane
 from sm.settings import Settings
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -56,6 +67,125 @@ def test_a_process_opens_and_closes_its_observers_and_asks_each_whether_it_liste
     assert listening == [noting, None]
     plane.on_worker_exit(None, None)
     assert noting.told == [("control", "id", None), "closed"]
+
+
+METHODS = ("describe", "open", "listen", "routes", "wrap", "write_span", "schema", "hear", "close")
+
+
+def fail(*_: object) -> None:
+    raise RuntimeError("a payload")
+
+
+#: Fails in every method, with a text that nobody may read.
+Failing: type[Observer] = type("Failing", (Observer,), dict.fromkeys(METHODS, fail))
+
+
+class Wrapping(Observer):
+    """Fails before it serves a request, or after."""
+
+    def __init__(self, serves: bool) -> None:
+        self._serves = serves
+
+    def wrap(self, application: WSGIApplication) -> WSGIApplication:
+        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            if self._serves:
+                application(environ, start_response)
+            raise RuntimeError("a payload")
+
+        return serve
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *rows: Observer) -> None:
+    monkeypatch.setattr(entry_points, "observers", lambda: tuple(map(Shielded, rows)))
+
+
+def served(application: WSGIApplication) -> tuple[object, list[object]]:
+    statuses: list[object] = []
+
+    def start_response(status: str, *_: object) -> Callable[[bytes], object]:
+        statuses.append(status)
+        return statuses.append
+
+    return application({}, start_response), statuses
+
+
+def test_a_row_that_fails_fails_nothing_that_it_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    noting, box = Noting(), Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    install(monkeypatch, Failing(), noting)
+    [(level, text)] = observers.describe({})
+    assert level == "error" and "Failing" in text and "a payload" not in text
+    plane = ControlPlane(Settings(), box)
+    plane.observe("control")
+    listening: object = plane.listen({"x": "1"})
+    assert listening is noting
+    app = Flask(__name__)
+    for observer in plane.observers:
+        assert observer.routes(dict) is None
+        assert observer.wrap(app.wsgi_app) == app.wsgi_app
+        observer.write_span("fetch", 1, {})
+    assert "/ping" in document()["paths"]
+    hear = plane.observers[0].hear
+    assert hear and hear("echo", None, None, None) is None
+    plane.on_worker_exit(None, None)
+    assert noting.told == [("control", "id", None), "closed"]
+    failed = [record.getMessage() for record in caplog.records if "Failing failed" in record.getMessage()]
+    assert [message.split(": ")[1] for message in failed] == [*METHODS[1:]]
+    assert "a payload" not in caplog.text
+
+
+@pytest.mark.parametrize("serves", [False, True])
+def test_a_request_that_a_row_fails_gets_its_answer_and_runs_once(serves: bool) -> None:
+    calls: list[object] = []
+
+    def application(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        calls.append(start_response("200 OK", []))
+        return (b"answer",)
+
+    wrapped = Shielded(Wrapping(serves)).wrap(Shielded(Quiet()).wrap(application))
+    assert served(wrapped) == ((b"answer",), ["200 OK"])
+    assert len(calls) == 1
+    streamed = Shielded(Wrapping(True)).wrap(lambda *_: iter((b"a part",)))
+    with pytest.raises(RuntimeError):  # it may have read a part of it
+        served(streamed)
+    assert Shielded(Quiet()).wrap(application) is application
+
+
+@pytest.mark.parametrize("plane", [ControlPlane, DataPlane])
+def test_a_start_error_of_a_row_ends_the_start_with_its_sentence(
+    plane: type[Plane], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(Observer):
+        def open(self, process: ObservedProcess) -> None:
+            raise StartError("the bucket is not there")
+
+    install(monkeypatch, Refusing())
+    monkeypatch.setenv("TRIREME_LISTENER", "3")
+    box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    with pytest.raises(SystemExit):
+        plane(Settings(), box).observe("7")
+    assert box.start_error_file.read_text() == "the bucket is not there"
+    assert Probes(box, 0).failure("control") == Probes(box, 0).failure("data") == "the bucket is not there"
+
+
+@pytest.mark.parametrize(
+    "path",
+    (
+        *("/ping", "/", "/metrics", "/invocations", "/v2", "/models/<name>", "/models/a", "/page/x"),
+        *("mine", "/mine/", "/mine own", "/mine;", "/mine$", "/<name>", "/taken"),
+    ),
+)
+def test_a_row_has_paths_of_its_own_alone(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class First(Observer):
+        paths = (ControlPath("/taken"), ControlPath("/taken/data", is_scraped=True))
+
+    class Second(Observer):
+        paths = (ControlPath(path),)
+
+    install(monkeypatch, First(), Second())
+    with pytest.raises(StartError, match=f"Second has the path {re.escape(repr(path))}"):
+        list(observers.describe({}))
 
 
 def test_every_variable_that_asks_for_an_observer_has_one_among_the_extensions() -> None:
