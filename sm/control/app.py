@@ -55,22 +55,22 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     app.register_blueprint(routes.execution_parameters(settings))
     app.register_blueprint(pages.blueprint(box))
     failures: Callable[[], Mapping[str, str]] = dict
+    control = model_control(box)
     if box.catalog:
-        models = build_on_demand(settings, box, listen)
+        models = build_on_demand(settings, box, control, listen)
         failures = models.failures
         app.register_blueprint(model_routes.on_demand(models, box.repository_keys))
     elif box.multi_model:
-        loader = build_loader(settings, box, settings.archives.absolute())
+        loader = build_loader(settings, box, control, settings.archives.absolute())
         app.register_blueprint(model_routes.loading(loader, box.repository_keys))
     else:
-        versions = build_versions(settings, box)
+        versions = build_versions(settings, box, control)
         failures = (lambda: versions.failures) if versions else dict
         app.register_blueprint(model_routes.listing(box, versions))
     for observer in entry_points.observers():
         if added := observer.routes(failures):
             app.register_blueprint(added)
     if not box.multi_model:
-        control = model_control(box, settings.startup_timeout)
         bring_back(box, partial(reload_served, settings, box, control))
     return app
 
@@ -93,11 +93,11 @@ def keep_threads_free(app: Flask, max_slow_requests: int = MAX_SLOW_REQUESTS) ->
             slots.release()
 
 
-def model_control(box: Box, seconds: float) -> ModelControl:
-    """Return the control of this box's models; ``seconds`` are for one load."""
+def model_control(box: Box) -> ModelControl:
+    """Return the control of this box's models. There is one: it knows all loads that are under way."""
     processes = LoadedProcesses(box)
-    channel = Channel(box.grpc_port, seconds, box.grpc_keys)
-    return ModelControl(channel, seconds, processes.has_died, processes.watching)
+    channel = Channel(box.grpc_port, LOAD_TIMEOUT_S, box.grpc_keys)
+    return ModelControl(channel, LOAD_TIMEOUT_S, processes.has_died, processes.watching)
 
 
 def bring_back(box: Box, reload: Callable[[str], None], lost: Callable[[], Collection[str]] = tuple) -> None:
@@ -113,15 +113,15 @@ def reload_served(settings: Settings, box: Box, control: ModelControl, model: st
     if not server.loads_models(settings, box):
         raise NeedsNewTriton(f"Triton may not load the model {model!r} again while it runs")
     renew(box.served / model)
-    control.load(model)
+    control.load(model, seconds=settings.startup_timeout)
 
 
-def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
+def build_on_demand(settings: Settings, box: Box, control: ModelControl, listen: Listen) -> OnDemand:
     """Create what loads this box's models when requests name them; the default model is loaded now."""
     memory = int(settings.model_memory_mb or MODEL_MEMORY_SHARE * memory_limit() / 2**20) * 2**20
     room = MemoryRoom(lambda: min(free_memory(), memory - models_bytes(box)), lambda: memory)
-    sources = discover(settings.clients)
-    loader = build_loader(settings, box, None, room, {source.name: source for source in sources})
+    clients = {source.name: source for source in discover(settings.clients)}
+    loader = build_loader(settings, box, control, None, room, clients)
     catalog = Catalog(box.catalog, settings.cache / "sources")
     models = OnDemand(loader, catalog, box.leases_folder, settings.default_model, listen)
     if settings.default_model:
@@ -129,14 +129,13 @@ def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     return models
 
 
-def build_versions(settings: Settings, box: Box) -> Versions | None:
+def build_versions(settings: Settings, box: Box, control: ModelControl) -> Versions | None:
     """Create what replaces the models of this box; None if they stay as they are."""
     if settings.model_poll is None or not box.has_versions:
         return None
-    loader = build_loader(settings, box, None)
-    cache = settings.cache / "sources"
+    loader = build_loader(settings, box, control, None)
     folder = Path(box.source)
-    find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, cache)
+    find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, settings.cache / "sources")
     judge = next(iter(entry_points.load(JUDGES)), None)
     versions = Versions(loader, box, find, settings.drain, settings.load_timeout, judge)
     if settings.model_poll:
@@ -147,6 +146,7 @@ def build_versions(settings: Settings, box: Box) -> Versions | None:
 def build_loader(
     settings: Settings,
     box: Box,
+    control: ModelControl,
     home: Path | None,
     room: MemoryRoom | None = None,
     clients: Mapping[str, ClientSource] = NO_CLIENTS,
@@ -155,7 +155,7 @@ def build_loader(
     loader = ModelLoader(
         LoadRecords(box.models_file),
         Staging(box.served, box.archives_folder),
-        model_control(box, LOAD_TIMEOUT_S),
+        control,
         home=home,
         namespaced=not settings.disable_namespacing,
         admit=lambda: check_gpus(settings.load_gpu_limit),

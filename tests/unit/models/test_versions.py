@@ -99,7 +99,7 @@ def test_the_control_plane_looks_every_so_many_seconds_if_there_are_any(
     monkeypatch.setattr(app, "build_loader", lambda *_: loader)
     monkeypatch.setattr(app, "Poll", poll)
     app.build_versions(
-        Settings.read({"TRIREME_MODEL_POLL": seconds}), replace(box, source=str(versions.folder))
+        Settings.read({"TRIREME_MODEL_POLL": seconds}), replace(box, source=str(versions.folder)), Mock()
     )
     assert [call.args[1] for call in poll.call_args_list] == polls
     assert poll.return_value.start.call_count == len(polls)
