@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sm.client.results import TableRows
-from sm.errors import WrongPayload
+from sm.errors import FieldPath, WrongPayload
 from sm.http.messages import JSON
 from sm.router.forms.dispatch import ADDRESS_MEMBERS, check_types
 from sm.router.forms.form import Form, Reading
@@ -42,6 +42,11 @@ class TableCall(Call):
 
     def __init__(self, place: str, rows: list[Any], members: Mapping[str, Any]) -> None:
         super().__init__([{"rows": rows}], None, *read_names(members), (place,))
+
+    def name(self, path: FieldPath) -> FieldPath:
+        # The payload's own member is not the caller's.
+        own = ("data",) if path[0] == "dataframe_split" else ()
+        return (path[0], *own, *path[2:]) if path[1:2] == ("rows",) else path
 
     def convert(self, found: list[Any], client: Any) -> Any:  # noqa: ARG002
         values = TableRows(found[0]).values()

@@ -132,6 +132,25 @@ def test_a_malformed_table_is_refused_with_its_member(
     assert caught.value.details["field"] == field
 
 
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ([[1, 2], [1]], "body[1]"),
+        ({"instances": [[1, 2], [1, "x"]]}, "instances[1]"),
+        ({"inputs": [[1]]}, "inputs[0]"),
+        ({"dataframe_records": [{"0": 1}]}, "dataframe_records[0]"),
+        ({"dataframe_split": {"data": [[1, 2], [1]]}}, "dataframe_split.data[1]"),
+    ],
+)
+def test_a_wrong_row_has_the_place_that_its_caller_sent(
+    tables: dict[str, Client], body: Any, field: str
+) -> None:
+    request = classified(tables["matrix"], body)
+    with pytest.raises(WrongPayload) as caught:
+        run_record(request, Invocation(math.inf), 0, request.place(0))
+    assert caught.value.details["field"] == field
+
+
 def test_a_missing_value_of_an_integer_names_its_column(tables: dict[str, Client]) -> None:
     for body in ([[None, 1.5]], b"[[NaN, 1.5]]", {"instances": [{"age": None, "income": 1}]}):
         request = classified(tables["people"], body)
