@@ -118,7 +118,7 @@ def describe(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             paths.append(path)
     served = {variable for observer in observers for variable in observer.variables}
     for variable, extras in ASKING.items():
-        if variable in served or environment.get(variable) in (None, "", "auto", "off"):
+        if variable in served or environment.get(variable, "").strip().lower() in ("", "auto", "off"):
             continue
         line = f"{variable} needs an extension: pip install 'trireme-serving[{extras}]'."
         if variable.startswith("TRIREME_"):

@@ -202,7 +202,10 @@ def test_a_setting_that_nothing_serves_stops_the_start(
         list(observers.describe({"TRIREME_CAPTURE": "/captures"}))
     with pytest.raises(StartError, match=r"TRIREME_EMF.*trireme-serving\[extensions\]"):
         list(observers.describe({"TRIREME_EMF": "on"}))
-    for unasked in ({"TRIREME_CAPTURE": ""}, {"TRIREME_EMF": "auto"}, {"TRIREME_EMF": "off"}):
+    for unasked in (
+        {"TRIREME_CAPTURE": ""},
+        *({"TRIREME_EMF": word} for word in ("auto", "off", "OFF ", "Auto")),
+    ):
         assert list(observers.describe(unasked)) == [row.describe() for row in rows]
 
 
