@@ -16,7 +16,7 @@ from typing_extensions import Self
 from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import read_description
 from sm.client.preprocessing import Preprocessing
-from sm.client.tensor_roles import ImageInput, find_image, label_file
+from sm.client.tensor_roles import ImageInput, find_image
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -131,26 +131,6 @@ def check_size(height: int, width: int, image: ImageInput, path: Path) -> None:
             f"{path} has the size {height} by {width}, but the model's input {image.name!r} is "
             f"{image.height} by {image.width}."
         )
-
-
-def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:
-    """Read one label a line from the model's folder; without a file, a class's label is its number.
-
-    Args:
-        model: The model's folder.
-        output: The output with the scores, whose ``label_filename`` counts first.
-        classes: How many classes the model scores; -1: unknown.
-
-    Raises:
-        StartError: The file cannot be read, or has another number of labels than the model has classes.
-    """
-    path = label_file(model, output)
-    if path is None:
-        return tuple(map(str, range(classes)))
-    labels = read_lines(path)
-    if classes not in (-1, len(labels)):
-        raise StartError(f"{path} has {len(labels)} labels for {classes} classes")
-    return labels
 
 
 def read_lines(path: Path) -> tuple[str, ...]:

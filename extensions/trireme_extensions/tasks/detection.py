@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
 from sm.client.base import Array, TensorMetadata, Tensors
-from sm.client.described import read_labels, read_lines
+from sm.client.described import read_lines
 from sm.client.detection import (
     BOX_NUMBERS,
     MAX_OBJECTS,
@@ -30,7 +30,7 @@ from sm.client.results import Boxes
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import ClientFailed, StartError
 from trireme_extensions.tasks.picture_steps import read_for
-from trireme_extensions.tasks.task_file import Task, TaskFile, probabilities
+from trireme_extensions.tasks.task_file import Task, TaskFile, probabilities, read_labels
 
 log = logging.getLogger(__name__)
 

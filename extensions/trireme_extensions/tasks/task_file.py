@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from sm.client.base import TensorClient, TensorMetadata, Tensors
-from sm.client.described import Activation, DescribedClient, ModelOptions, read_labels, softmax
-from sm.client.described import read_lines as read_lines  # clients of people import it from here
+from sm.client.described import Activation, DescribedClient, ModelOptions, read_lines, softmax
 from sm.client.payloads import Parameters
-from sm.client.tensor_roles import find_output
+from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 from trireme_extensions import tasks
 from trireme_extensions.tasks.task_table import TASKS
@@ -101,6 +100,26 @@ def task_class(file: Path) -> type[TensorClient]:
         raise StartError(f"task is {task!r}; there are: {', '.join(TASKS)}.")
     found: type[TensorClient] = getattr(tasks, TASKS[task][1])
     return found
+
+
+def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:
+    """Read one label a line from the model's folder; without a file, a class's label is its number.
+
+    Args:
+        model: The model's folder.
+        output: The output with the scores, whose ``label_filename`` counts first.
+        classes: How many classes the model scores; -1: unknown.
+
+    Raises:
+        StartError: The file cannot be read, or has another number of labels than the model has classes.
+    """
+    path = label_file(model, output)
+    if path is None:
+        return tuple(map(str, range(classes)))
+    labels = read_lines(path)
+    if classes not in (-1, len(labels)):
+        raise StartError(f"{path} has {len(labels)} labels for {classes} classes")
+    return labels
 
 
 def probabilities(logits: NDArray[np.floating[Any]], activation: Activation) -> NDArray[np.floating[Any]]:
