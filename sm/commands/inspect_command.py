@@ -83,20 +83,11 @@ def _state(model: Model, number: int) -> str:
         return f"{NAME} cannot be read"
     if manifest is None:
         return "none"
-    gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
-    graph = ", ".join((manifest.precision, *manifest.changes))
-    warning = ", with warnings" if manifest.warnings else ""
-    said = f"{gpu}{_described(model, number, manifest)}{warning}"
-    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{said}"
-
-
-def _described(model: Model, number: int, manifest: Manifest) -> str:
-    """Return what the makers of models say of a version, such as the engine that runs it here."""
     from google.protobuf.json_format import MessageToDict
 
     config = MessageToDict(model.config, preserving_proto_field_name=True) if model.config else {}
     said = (maker.describe(model.version(number), manifest, config) for maker in model_makers.rows())
-    return "".join(f", {words}" for words in said if words)
+    return ", ".join([manifest.target, *filter(None, said)])
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -59,13 +59,6 @@ class Accuracy(Part):
     #: How many of the client's samples have the same answer, of how many; None without samples.
     samples: tuple[int, int] | None = None
 
-    def __str__(self) -> str:
-        agreement = f", {self.samples[0]} of {self.samples[1]} samples answered alike" if self.samples else ""
-        return (
-            f"differs by at most {self.max_error:.2g} (mean {self.mean_error:.2g}) "
-            f"over inputs of {', '.join(self.sizes)}{agreement}"
-        )
-
 
 class Profile(Part):
     """The shapes of one input that a plan was built for."""

@@ -43,8 +43,8 @@ class ModelMaker(NamedTuple):
     #: Builds a version with a TensorRT plan again for this machine's GPU: from its folder into another one,
     #: with a file of TensorRT's measurements for later builds. Raises :class:`StartError` without a plan.
     rebuild: Callable[[Path, Path, Path], None] | None = None
-    #: Returns what ``sm inspect`` says on this machine of a version: of its folder, its manifest, and the
-    #: model's ``config.pbtxt`` as JSON has it. Empty for nothing.
+    #: Returns what ``sm inspect`` says on this machine of a version, beside its target: of its folder, its
+    #: manifest, and the model's ``config.pbtxt`` as JSON has it. Empty for nothing.
     describe: Callable[[Path, Manifest, Mapping[str, Any]], str] = lambda *_: ""
 
 

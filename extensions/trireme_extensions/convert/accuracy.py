@@ -141,3 +141,13 @@ def differences(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     same = (first == second) | (np.isnan(first_numbers) & np.isnan(second_numbers))
     with np.errstate(invalid="ignore"):
         return np.where(same, 0.0, np.abs(first_numbers - second_numbers))
+
+
+def describe(accuracy: Accuracy) -> str:
+    """Return what a build says of an accuracy."""
+    samples = accuracy.samples
+    agreement = f", {samples[0]} of {samples[1]} samples answered alike" if samples else ""
+    return (
+        f"differs by at most {accuracy.max_error:.2g} (mean {accuracy.mean_error:.2g}) "
+        f"over inputs of {', '.join(accuracy.sizes)}{agreement}"
+    )

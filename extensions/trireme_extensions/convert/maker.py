@@ -19,16 +19,25 @@ def build_again(version: Path, out: Path, times: Path) -> None:
     rebuild(version, out, times)
 
 
-def chosen_engine(version: Path, manifest: Manifest, config: Mapping[str, Any]) -> str:
-    """Return the engine that starts on this machine take; empty if none has chosen yet."""
+def describe(version: Path, manifest: Manifest, config: Mapping[str, Any]) -> str:
+    """Return what a manifest says of a build, and the engine that runs it here."""
+    gpu = [f"compute capability {manifest.gpu.compute_capability}"] if manifest.gpu else []
+    tool = f"{manifest.tool.name} {manifest.tool.version}"
+    warning = ["with warnings"] if manifest.warnings else []
+    engine = chosen_engine(version, manifest, config)
+    return ", ".join([tool, manifest.precision, *manifest.changes, *gpu, *engine, *warning])
+
+
+def chosen_engine(version: Path, manifest: Manifest, config: Mapping[str, Any]) -> list[str]:
+    """Return the engine that starts on this machine take; none if none has chosen yet."""
     if manifest.target != "cpu":
-        return ""
+        return []
     from trireme_extensions.convert.onnx_cpu.engines import KEPT, Chooser, Wanted  # imports NumPy
 
     cache = Settings.read(os.environ).cache / KEPT
     choice = Chooser(version, Wanted.read(config, os.environ), cache).cached()
-    return f"here {choice.candidate}" if choice else ""
+    return [f"here {choice.candidate}"] if choice else []
 
 
 #: A row of the door ``sm.model_makers``.
-ROW = ModelMaker(rebuild=build_again, describe=chosen_engine)
+ROW = ModelMaker(rebuild=build_again, describe=describe)

@@ -15,7 +15,7 @@ from sm.errors import CommandError
 from sm.repository import manifest
 from sm.repository.manifest import Accuracy, Manifest
 from sm.repository.models import sha256, write_config
-from trireme_extensions.convert import build_request, targets
+from trireme_extensions.convert import accuracy, build_request, targets
 from trireme_extensions.convert.accuracy import Comparison
 from trireme_extensions.convert.build_arguments import Range
 from trireme_extensions.convert.build_request import BuildRequest
@@ -90,15 +90,15 @@ class ModelBuilder:
             version = staged / VERSION
             version.mkdir()
             built = self._make(request, graphs, workshop, version, configuration.ranges)
-            accuracy = None
+            found = None
             if request.compare and trial.runner:
                 with self.progress.step(f"{request.model}: comparing with its source"):
                     largest = configuration.final.max_batch_size
-                    accuracy = self.compare(request, graphs, trial, version / GRAPH, largest)
-                self.progress.say(f"{request.model}: {accuracy}")
+                    found = self.compare(request, graphs, trial, version / GRAPH, largest)
+                self.progress.say(f"{request.model}: {accuracy.describe(found)}")
             measured = self.measure(request, graphs, trial, configuration.final, staged)
             origin = manifest.SourceGraph(name=name, sha256=sha256(source))
-            self._write_manifest(request, graphs, origin, built, accuracy, measured, version)
+            self._write_manifest(request, graphs, origin, built, found, measured, version)
             if not configuration.is_hand_written:
                 (staged / "config.pbtxt").write_text(GENERATED_MARK + write_config(configuration.final))
             self._place(staged, request.out / request.model)
