@@ -9,14 +9,14 @@ import hashlib
 import http.client
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
+from sm import entry_points
 from sm.errors import NotReady, StartError
 from sm.http.s3 import SCHEME, S3Uri, is_passing, open_client, to_trireme_error
 from sm.models.fetch.downloads import CHUNK_BYTES, CONNECTIONS, BrokenConnection, Remote
@@ -25,14 +25,10 @@ from sm.models.fetch.downloads import CHUNK_BYTES, CONNECTIONS, BrokenConnection
 READ_TIMEOUT_S = 6
 ARCHIVE = ".tar.gz"
 S3, HTTPS, HUB = SCHEME, "https://", "hf://"
+#: The door of other kinds of addresses. A row is how they begin, and a function that lists what is there now:
+#: of the address, to a :class:`Listing`. It may raise :class:`StartError`.
+GROUP = "sm.addresses"
 REMOTE = (S3, HTTPS, HUB)
-#: The graphs of a checkpoint, in the order of choice: one, or an encoder with its decoder.
-GRAPHS = (
-    ("model.onnx",),
-    ("onnx/model.onnx",),
-    ("encoder_model.onnx", "decoder_model.onnx"),
-    ("onnx/encoder_model.onnx", "onnx/decoder_model.onnx"),
-)
 NO_HEADERS: Mapping[str, str] = {}
 FIRST_BYTE = {"Range": "bytes=0-0"}
 
@@ -91,6 +87,11 @@ class Listing:
     repository: str = ""
 
 
+def listers() -> Mapping[str, Callable[[str], Listing]]:
+    """Return what lists an address, by how it begins."""
+    return {S3: list_s3, **dict(entry_points.load(GROUP))}
+
+
 def list_s3(source: str) -> Listing:
     """List an archive, or the objects below a prefix."""
     s3, uri = _open_s3(source)
@@ -110,7 +111,7 @@ def list_s3(source: str) -> Listing:
         read = functools.partial(read_s3, s3, S3Uri(uri.bucket, key), etag)
         name = key.removeprefix(uri.prefix)
         remotes[name] = Remote(digest(uri.bucket, key, etag), etag, entry["Size"], read)
-    return Listing(digest(source, *(remote.name for remote in remotes.values())), _checked(source, remotes))
+    return Listing(digest(source, *(remote.name for remote in remotes.values())), checked(source, remotes))
 
 
 def list_folders(source: str) -> list[str]:
@@ -157,57 +158,8 @@ def read_s3(s3: Any, uri: S3Uri, etag: str, start: int, end: int) -> Iterator[by
                 yield chunk
 
 
-def list_hub(source: str) -> Listing:
-    """List a repository of the Hugging Face hub, or what a start can serve of it."""
-    try:
-        from huggingface_hub import HfApi, get_token, hf_hub_url
-    except ImportError:
-        raise StartError(
-            f"{shown(source)} needs huggingface_hub, which is not installed: pip install huggingface_hub."
-        ) from None
-    name, _, revision = source.removeprefix(HUB).partition("@")
-    try:
-        info = HfApi().model_info(
-            name, revision=revision or None, files_metadata=True, timeout=READ_TIMEOUT_S
-        )
-    except Exception as error:  # the library's own classes, and those of its HTTP client
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise StartError(f"{shown(source)} cannot be fetched: {shown(reason).rstrip('.')}.") from None
-    found = info.siblings or []
-    if not any(fnmatch(file.rfilename, "*/config.pbtxt") for file in found):
-        wanted = set(checkpoint_files([file.rfilename for file in found]))
-        found = [file for file in found if file.rfilename in wanted]
-    # The folder has the name of the model.
-    folder, token = name.rpartition("/")[2], get_token()
-    secrets = {"Authorization": f"Bearer {token}"} if token else {}
-    remotes = {}
-    for file in found:
-        # A commit's files never change.
-        version = file.lfs.sha256 if file.lfs else str(file.blob_id)
-        url = hf_hub_url(name, file.rfilename, revision=info.sha)
-        read = functools.partial(read_https, url, "", secrets)
-        remotes[f"{folder}/{file.rfilename}"] = Remote(digest(HUB, version), version, file.size or 0, read)
-    return Listing(digest(HUB, name, str(info.sha)), _checked(source, remotes), folder)
-
-
-def checkpoint_files(names: Sequence[str]) -> list[str]:
-    """Choose the files of a checkpoint that are fetched: one variant of its graph, its weights, descriptions.
-
-    Weights beside a graph begin with its name: ``model.onnx_data``, ``model.onnx.data``.
-    Without a graph, the weights that can be exported are chosen. Python code and pickles are never chosen.
-    """
-    graphs = next((graphs for graphs in GRAPHS if set(graphs) <= set(names)), ())
-    weights = tuple(f"{graph}{mark}" for graph in graphs for mark in "._")
-    return [
-        name
-        for name in names
-        if name in graphs
-        or name.endswith((".json", ".txt"))
-        or (name.startswith(weights) if graphs else name.endswith(".safetensors"))
-    ]
-
-
-def _checked(source: str, remotes: Mapping[str, Remote]) -> Mapping[str, Remote]:
+def checked(source: str, remotes: Mapping[str, Remote]) -> Mapping[str, Remote]:
+    """Return the objects of a source. Raises :class:`StartError` for one whose name is not a file's path."""
     for name in remotes:
         if any(part in ("", ".", "..") for part in name.split("/")):
             raise StartError(f"{shown(source)} has an object {name!r}, which is not the path of a file.")

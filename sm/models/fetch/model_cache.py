@@ -95,10 +95,13 @@ class ModelCache:
         try:
             if source.startswith(addresses.HTTPS):
                 return self._fetch_https(source)
-            if source.startswith((addresses.S3, addresses.HUB)):
-                return self._fetch_listing(source)
+            for scheme, list_address in addresses.listers().items():
+                if source.startswith(scheme):
+                    return self._fetch_listing(source, list_address(source))
         except BrokenConnection as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
+        if source.startswith(addresses.HUB):
+            raise StartError(f"{shown(source)} needs an extension: {entry_points.INSTALL_EXTENSIONS}.")
         if "://" in source:
             raise StartError(f"{shown(source)} does not start with {', '.join(addresses.REMOTE)}.")
         if source.endswith(addresses.ARCHIVE):
@@ -158,8 +161,7 @@ class ModelCache:
             if time.time() - part.stat().st_mtime > PART_LIFE_S:
                 part.unlink()
 
-    def _fetch_listing(self, source: str) -> Path:
-        listing = (addresses.list_s3 if source.startswith(addresses.S3) else addresses.list_hub)(source)
+    def _fetch_listing(self, source: str, listing: addresses.Listing) -> Path:
         if source.endswith(addresses.ARCHIVE):
             return self._unpacked(
                 listing.version, source, lambda: self._download(listing.remotes.values())[0]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from sm import entry_points
 from sm.errors import StartError
 from sm.models.fetch.addresses import shown
 from sm.models.fetch.model_cache import CacheHolds, ModelCache, main
@@ -252,3 +253,11 @@ def test_the_least_recently_used_repository_that_no_box_uses_makes_room(
     assert fetch("four") == 8
     holds.keep(())
     assert [name for name, folder in folders.items() if folder.is_dir()] == ["one", "three", "four"]
+
+
+def test_an_address_of_an_extension_that_is_not_installed_names_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_points, "load", lambda _: ())
+    with pytest.raises(StartError, match="extensions"):
+        ModelCache(tmp_path, print).fetch("hf://owner/name")

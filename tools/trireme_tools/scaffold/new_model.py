@@ -15,7 +15,6 @@ from typing import Any
 
 from sm.client.payloads import EXAMPLE_PICTURE
 from sm.errors import CommandError, StartError
-from sm.models.fetch.addresses import checkpoint_files
 from sm.plugins.checks import check
 from sm.plugins.loading import load
 from sm.plugins.sources import ClientSource
@@ -29,6 +28,7 @@ from trireme_extensions.convert.onnx_graph import Graph
 from trireme_extensions.convert.targets import GRAPH
 from trireme_extensions.tasks.checkpoint.files import read_json
 from trireme_extensions.tasks.checkpoint.texts import configured_tokenizer
+from trireme_extensions.tasks.hub import checkpoint_files
 from trireme_extensions.tasks.hugging_face import GRAPHS, OPTIONS, ModelSource, read_folder
 from trireme_extensions.tasks.sound import EXAMPLE_SOUND
 from trireme_extensions.tasks.task_file import TASK_FILE, task_class

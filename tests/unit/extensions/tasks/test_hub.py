@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.models.fetch.addresses import checkpoint_files
+from trireme_extensions.tasks.hub import checkpoint_files
 
 DESCRIPTIONS = ["config.json", "1_Pooling/config.json", "vocab.txt"]
 #: Other variants of the graph, other formats, code and pickles.
