@@ -27,7 +27,7 @@ class Ceiling(NamedTuple):
 CEILINGS = {
     "core, sm/: lines of code": Ceiling(21_490, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
-    "extensions/: lines of code": Ceiling(6_840, 6_900),
+    "extensions/: lines of code": Ceiling(6_892, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(1_360, 1_360),
     "tools/: lines of code": Ceiling(14_345, 9_000),
