@@ -102,7 +102,8 @@ def tensorrt() -> str | None:
     """
     said = IMAGE_VERSION.match(os.environ.get("TRT_VERSION", ""))
     of_image = said[1] if said else None
-    for folder in _folders():
+    paths = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    for folder in (*map(Path, paths), *LIBRARY_FOLDERS):
         for path in sorted(folder.glob("libnvinfer.so.*"), key=lambda path: len(path.name), reverse=True):
             if match := LIBRARY.match(path.name):
                 library = match[1]
@@ -113,11 +114,6 @@ def tensorrt() -> str | None:
         return importlib.metadata.version("tensorrt")
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _folders() -> Iterator[Path]:
-    yield from (Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part)
-    yield from LIBRARY_FOLDERS
 
 
 def memory_limit(groups: Sequence[Path] | None = None) -> int:

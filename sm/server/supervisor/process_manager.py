@@ -184,11 +184,8 @@ class ProcessManager:
     ) -> None:
         """``names`` are in start order; the time-outs are in seconds."""
         self.backend, self.clock = backend, clock
-        self.max_restarts, self.startup_timeout, self.drain_timeout = (
-            max_restarts,
-            startup_timeout,
-            drain_timeout,
-        )
+        self.max_restarts = max_restarts
+        self.startup_timeout, self.drain_timeout = startup_timeout, drain_timeout
         self.children = {name: Child(name) for name in names}
         #: The box's exit code, once everything has ended.
         self.exit_code: int | None = None
