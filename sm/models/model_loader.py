@@ -244,7 +244,7 @@ class ModelLoader:
             with contextlib.suppress(Conflict, Overloaded), self._claim_name(record.name):
                 # It may have been loaded again meanwhile.
                 if self.records.read().records.get(record.name) == record:
-                    self._undo(record)
+                    self._clean_up(record)
         stuck = [
             model for record in left for model in record.models.values() if states.get(model) == "LOADING"
         ]
@@ -315,7 +315,10 @@ class ModelLoader:
         if record.loaded and (is_reloading or all(map(self._triton.ready, record.models.values()))):
             raise Conflict(f"the model {name[:200]!r} is loaded already")
         # A restarted Triton may have failed to load it. Callers get a 404, and the platform loads it again.
-        log.warning("the remains of an unfinished load are removed", extra={"model": name})
+        self._clean_up(record)
+
+    def _clean_up(self, record: LoadRecord) -> None:
+        log.warning("the remains of an unfinished load are removed", extra={"model": record.model})
         self._undo(record)
 
     def _reserve(self, name: str, url: str, target: str) -> LoadRecord:

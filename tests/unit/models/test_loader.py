@@ -184,16 +184,20 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_removed(tmp_p
     assert (loader.triton.calls, loader.left()) == (["load hangs", "unload hangs"], ([], []))
 
 
-def test_the_next_control_plane_removes_a_load_for_which_nobody_waited(tmp_path: Path) -> None:
+def test_the_next_control_plane_removes_a_load_for_which_nobody_waited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = PlayedLoader(tmp_path, triton=HangingTriton())
     with pytest.raises(DeadlinePassed):
         loader.load_model("hangs")
     next_loader = PlayedLoader(tmp_path, triton=loader.triton)
     next_loader.reap()
     assert next_loader.left() == (["hangs"], []), "Triton waits for ever for files that are gone"
+    assert not caplog.records
     loader.triton.model_states["hangs"] = "READY"
     next_loader.reap()
     assert (loader.triton.calls[-1], next_loader.left()) == ("unload hangs", ([], []))
+    assert [(row.levelname, vars(row)["model"]) for row in caplog.records] == [("WARNING", "hangs")]
 
 
 def test_a_load_that_its_process_did_not_end_is_removed_and_one_under_way_is_not(
