@@ -90,22 +90,24 @@ class Shielded:
         key = f"{__name__}.{id(self)}"
 
         def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            environ[key] = None
-            environ[key] = answer = application(environ, start_response)
+            served = environ[key]  # the row may have made a copy
+            served.append(None)
+            served[0] = answer = application(environ, start_response)
             return answer
 
         wrapped = self._call("wrap", self._row.wrap, serve)
 
         def serve_wrapped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            environ[key] = served = list[Any]()
             try:
                 answer: Iterable[bytes] = wrapped(environ, start_response)
             except Exception as error:
                 log.error("%s", self._failure("wrap", error))
-                if key not in environ:
+                if not served:
                     return application(environ, start_response)
-                if not isinstance(environ[key], tuple):  # it is not a whole answer
+                if not isinstance(served[0], tuple):  # it is not a whole answer
                     raise
-                answer = environ[key]
+                answer = served[0]
             return answer
 
         return application if wrapped in (serve, None) else serve_wrapped

@@ -89,7 +89,7 @@ class Wrapping(Observer):
     def wrap(self, application: WSGIApplication) -> WSGIApplication:
         def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             if self._serves:
-                application(environ, start_response)
+                application({**environ}, start_response)
             raise RuntimeError("a payload")
 
         return serve
