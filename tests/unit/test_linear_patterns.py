@@ -19,7 +19,13 @@ from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
 FOREIGN = ("trireme_extensions.convert.onnx_cpu", "sm.triton.stub_utils")
-PACKAGES = "client control http models plugins router server.access tracing triton"
+PACKAGES = (
+    *(
+        f"sm.{name}"
+        for name in ["client", "control", "http", "models", "plugins", "router", "server.access", "triton"]
+    ),
+    *(f"trireme_extensions.{name}" for name in ("observe", "search", "tasks", "toolkit")),
+)
 #: These read a setting's address and the help of Triton.
 OF_NO_CALLER = ("sm.models.fetch.addresses.QUERY-0", "sm.triton.server.OPTION-0")
 #: Characters, and processor time that a search of them may take. A linear one takes less than a millisecond, a
@@ -30,7 +36,7 @@ SEARCHES = re.compile(r"\b(\w+)\.(?:search|finditer|findall|sub|split)\(")
 
 def modules() -> Iterator[ModuleType]:
     names = []
-    for package in (importlib.import_module(f"sm.{name}") for name in PACKAGES.split()):
+    for package in map(importlib.import_module, PACKAGES):
         names.append(package.__name__)
         names += [each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     names += [f"chalicelib.{each.name}" for each in pkgutil.iter_modules(chalicelib.__path__)]
