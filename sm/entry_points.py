@@ -62,9 +62,10 @@ class Shielded:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._row, name)
-        return partial(self._call, name, found) if callable(found) else found
+        return partial(self.call, name, found) if callable(found) else found
 
-    def _call(self, name: str, method: Callable[..., Any], *arguments: object) -> Any:
+    def call(self, name: str, method: Callable[..., Any], *arguments: object) -> Any:
+        """Call what is the row's; ``name`` is the method that a line of the log names."""
         try:
             return method(*arguments)
         except Exception as error:
@@ -95,7 +96,7 @@ class Shielded:
             served[0] = answer = application(environ, start_response)
             return answer
 
-        wrapped = self._call("wrap", self._row.wrap, serve)
+        wrapped = self.call("wrap", self._row.wrap, serve)
 
         def serve_wrapped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             environ[key] = served = list[Any]()

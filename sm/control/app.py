@@ -69,7 +69,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
         app.register_blueprint(model_routes.listing(box, versions))
     for observer in entry_points.observers():
         if added := observer.routes(failures):
-            app.register_blueprint(added)
+            observer.call("routes", app.register_blueprint, added)
     if not box.multi_model:
         bring_back(box, partial(reload_served, settings, box, control))
     return app

@@ -64,7 +64,7 @@ def document(clients: Sequence[Described] = (), forms: Iterable[Described] = ())
             if "security" not in operation:
                 statuses |= {*KEY_ERRORS}
             failures = {str(each): {"$ref": f"#/components/responses/Error{each}"} for each in statuses}
-            operation["responses"] = failures | operation["responses"]
+            operation["responses"] = failures | operation.get("responses", {})
     # An empty object makes the others optional: a box may require API keys.
     described["security"] = [{}, *({scheme: []} for scheme in components["securitySchemes"])]
     components["responses"] = responses(clients)

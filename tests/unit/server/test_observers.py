@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 
 from sm import entry_points
+from sm.control.app import create
 from sm.entry_points import OBSERVERS, Shielded
 from sm.errors import StartError
 from sm.http.control_paths import ControlPath
@@ -133,6 +134,30 @@ def test_a_row_that_fails_fails_nothing_that_it_watches(
     failed = [record.getMessage() for record in caplog.records if "Failing failed" in record.getMessage()]
     assert [message.split(": ")[1] for message in failed] == [*METHODS[1:]]
     assert "a payload" not in caplog.text
+
+
+def test_routes_that_cannot_be_added_keep_no_other_route_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Routing(Observer):
+        def __init__(self, path: str) -> None:
+            self.paths = (ControlPath(path),)
+
+        def routes(self, failures: Callable[[], Mapping[str, str]]) -> Blueprint:
+            added = Blueprint("one-name", __name__)
+            added.add_url_rule(self.paths[0].rule, "answer", lambda: "an answer")
+            return added
+
+        def schema(self) -> Mapping[str, Any]:
+            return {"paths": {self.paths[0].rule: {"get": {"summary": "Says no more."}}}}
+
+    install(monkeypatch, Routing("/first"), Routing("/second"))
+    app = create(Settings(), Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))
+    statuses = [app.test_client().get(path).status_code for path in ("/first", "/second", "/page/main.js")]
+    assert statuses == [200, 404, 200]
+    assert "Routing failed: routes: ValueError" in caplog.text
+    described = document()["paths"]
+    assert {"/first", "/second", "/ping"} <= described.keys() and described["/first"]["get"]["responses"]
 
 
 @pytest.mark.parametrize("serves", [False, True])
