@@ -80,6 +80,4 @@ def check_path(path: str, row: str, others: Iterable[ControlPath]) -> None:
     """
     taken = {*TAKEN, *(other.rule for other in others)}
     if not PLAIN.fullmatch(path) or path in taken or path.startswith(TAKEN_BELOW):
-        raise StartError(
-            f"The {row} has the path {path!r}, which is the box's own, or is not plain: choose another."
-        )
+        raise StartError(f"The {row} has the path {path!r}, which is taken or not plain: choose another.")
