@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -16,8 +16,6 @@ from sm.errors import StartError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
-
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger(__name__)
 #: The command that installs the extensions of this repository where the core is alone.
@@ -86,32 +84,9 @@ class Shielded:
         except Exception as error:  # the supervisor has a log of its own
             return "error", self._failure("describe", error)
 
-    def wrap(self, application: WSGIApplication) -> WSGIApplication:
-        """Return what serves requests. One that it fails is served without the row, but never twice."""
-        key = f"{__name__}.{id(self)}"
-
-        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            served = environ[key]  # the row may have made a copy
-            served.append(None)
-            served[0] = answer = application(environ, start_response)
-            return answer
-
-        wrapped = self.call("wrap", self._row.wrap, serve)
-
-        def serve_wrapped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            environ[key] = served = list[Any]()
-            try:
-                answer: Iterable[bytes] = wrapped(environ, start_response)
-            except Exception as error:
-                log.error("%s", self._failure("wrap", error))
-                if not served:
-                    return application(environ, start_response)
-                if not isinstance(served[0], tuple):  # it is not a whole answer
-                    raise
-                answer = served[0]
-            return answer
-
-        return application if wrapped in (serve, None) else serve_wrapped
+    def wrap(self, application: Any) -> Any:
+        """Return the row's WSGI application around the router's. What it raises at a request is a 500."""
+        return self.call("wrap", self._row.wrap, application) or application
 
 
 def moved(address: str) -> ModuleType:

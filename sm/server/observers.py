@@ -41,8 +41,9 @@ class ObservedProcess(NamedTuple):
 class Observer:
     """A row of the door. Its methods do nothing unless a subclass says what.
 
-    What they raise is logged, and the box goes on without it: see :func:`sm.entry_points.observers`. The
-    supervisor imports its module, which must be light.
+    What they raise is logged, and the box goes on without it: see :func:`sm.entry_points.observers`. What
+    :meth:`wrap` returns, and a listener, are within a request, which fails with them. The supervisor imports
+    its module, which must be light.
     """
 
     #: Those of :data:`ASKING` that it serves.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from sm.server.worker import DataPlane
 from sm.settings import Settings
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    pass
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -81,33 +81,8 @@ def fail(*_: object) -> None:
 Failing: type[Observer] = type("Failing", (Observer,), dict.fromkeys(METHODS, fail))
 
 
-class Wrapping(Observer):
-    """Fails before it serves a request, or after."""
-
-    def __init__(self, serves: bool) -> None:
-        self._serves = serves
-
-    def wrap(self, application: WSGIApplication) -> WSGIApplication:
-        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            if self._serves:
-                application({**environ}, start_response)
-            raise RuntimeError("a payload")
-
-        return serve
-
-
 def install(monkeypatch: pytest.MonkeyPatch, *rows: Observer) -> None:
     monkeypatch.setattr(entry_points, "observers", lambda: tuple(map(Shielded, rows)))
-
-
-def served(application: WSGIApplication) -> tuple[object, list[object]]:
-    statuses: list[object] = []
-
-    def start_response(status: str, *_: object) -> Callable[[bytes], object]:
-        statuses.append(status)
-        return statuses.append
-
-    return application({}, start_response), statuses
 
 
 def test_a_row_that_fails_fails_nothing_that_it_watches(
@@ -158,23 +133,6 @@ def test_routes_that_cannot_be_added_keep_no_other_route_away(
     assert "Routing failed: routes: ValueError" in caplog.text
     described = document()["paths"]
     assert {"/first", "/second", "/ping"} <= described.keys() and described["/first"]["get"]["responses"]
-
-
-@pytest.mark.parametrize("serves", [False, True])
-def test_a_request_that_a_row_fails_gets_its_answer_and_runs_once(serves: bool) -> None:
-    calls: list[object] = []
-
-    def application(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        calls.append(start_response("200 OK", []))
-        return (b"answer",)
-
-    wrapped = Shielded(Wrapping(serves)).wrap(Shielded(Quiet()).wrap(application))
-    assert served(wrapped) == ((b"answer",), ["200 OK"])
-    assert len(calls) == 1
-    streamed = Shielded(Wrapping(True)).wrap(lambda *_: iter((b"a part",)))
-    with pytest.raises(RuntimeError):  # it may have read a part of it
-        served(streamed)
-    assert Shielded(Quiet()).wrap(application) is application
 
 
 @pytest.mark.parametrize("plane", [ControlPlane, DataPlane])
