@@ -59,7 +59,7 @@ def test_the_image_has_exactly_the_commands_of_its_page(shared_container: Contai
         "[cli.load(place) for command in here.values() for place in (command.arguments, command.run)]\n"
         "print(*here)"
     )
-    assert len(PAGE_COMMANDS) == 8
+    assert len(PAGE_COMMANDS) == 7
     assert set(shared_container.python(code).split()) == PAGE_COMMANDS
 
 
