@@ -1,7 +1,8 @@
 """The parts that the forms of search share: reading a body, finding its client, and making a ranking.
 
 A request becomes records for the client: so admission, deadlines, limits and batches are those of
-``/invocations``.
+``/invocations``. A client of another extension is known by an attribute, such as ``ranks`` of the tasks'
+classes of texts, as no extension imports another.
 """
 
 from __future__ import annotations
