@@ -144,6 +144,6 @@ def test_a_prediction_that_the_format_cannot_hold_is_the_scripts_error(value: ob
 
 
 def test_a_sparse_body_without_scipy_is_a_415(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(UnsupportedType):
         read_sparse(b"PK")
