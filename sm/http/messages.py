@@ -74,8 +74,6 @@ MANY_OPENING = 3 / 8
 MAX_LONG_TEXTS = 1000
 #: Numbers in which the two parsers differ.
 UNLIKE_NUMBER = re.compile(rb"[0-9](?:[eE]|[0-9]{17})")
-#: All characters but brackets and quotes.
-NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def load_json(text: bytes) -> Any:
@@ -125,9 +123,14 @@ def count_opening(text: bytes) -> int:
 
 def brackets(text: bytes) -> bytes:
     """Return the brackets of JSON that are in no text; behind its first fault, any of them."""
+    return outside_texts(text, b"[]{}")
+
+
+def outside_texts(text: bytes, kept: bytes) -> bytes:
+    """Return those characters of JSON that are in no text, and among ``kept``, which has no quote."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return b"".join(text.translate(None, NO_BRACKETS).split(b'"')[::2])
+    return b"".join(text.translate(None, bytes({*range(256)} - {*kept, ord('"')})).split(b'"')[::2])
 
 
 def parse_json(body: bytes) -> Any:

@@ -43,7 +43,7 @@ from sm.triton.read_ahead import read_ahead
 from sm.triton.sequence_ids import check_sequence_id
 from sm.triton.server import LOOPBACK
 from sm.triton.triton_errors import MODEL_ANSWERED, UNREACHABLE, Failed, translate_http_status
-from sm.triton.v2_body import MAX_DIMENSIONS, MAX_TENSORS, check_classes, check_outputs, check_tensors
+from sm.triton.v2_body import MAX_DIMENSIONS, MAX_TENSORS, asked_classes, check_outputs, check_tensors
 
 #: Bytes of one read.
 READ_BYTES = 2**18
@@ -164,11 +164,12 @@ class Upstream:
             is_call = request.method == "POST" and bool(model)
             types = self._calls.sequence_id_types(model) if is_call else frozenset()
             has_tensors = request.target.partition("?")[0].endswith("/infer")
-            text = check_json(
+            asked = check_json(
                 request.body, request.headers, self._max_body, has_tensors, types, request.outputs
             )
-            if has_tensors:
-                check_classes(text, partial(self._other_outputs, request, model, invocation))
+            others = self._other_outputs(request, model, invocation) if asked else ()
+            if wrong := [name for name in others if name in asked]:
+                raise BadInput(f"outputs: {wrong[0]} has no numbers, and so no classes", field="outputs")
             send = partial(self._send, request, model, invocation)
             reply = self._calls.run(model, send, invocation) if is_call else send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
@@ -406,8 +407,8 @@ def check_json(
     has_tensors: bool = False,
     types: frozenset[str] = frozenset(),
     outputs: frozenset[str] = frozenset(),
-) -> bytes:
-    """Return a body's JSON. Refuse one that claims more than it has, is nested too deeply, or would be cast.
+) -> list[object]:
+    """Refuse a body that claims more than it has, is nested too deeply, or has values that Triton would cast.
 
     Triton reports other errors. Triton 2.51 ends at some bodies that these bounds keep away.
 
@@ -418,6 +419,9 @@ def check_json(
         has_tensors: True for a v2 inference request.
         types: The datatypes in which its models take a sequence's id.
         outputs: See :class:`ProxyRequest`.
+
+    Returns:
+        The names of the outputs of which it asks for classes.
 
     Raises:
         BadInput: The body is beyond a bound, or is not JSON, or its values do not fit their datatypes.
@@ -452,7 +456,8 @@ def check_json(
                 check_outputs(request, outputs)
             if types:
                 check_sequence_id(request, text, types)
-    return text
+            return asked_classes(request, text) if has_tensors else []
+    return []
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:

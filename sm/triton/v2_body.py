@@ -6,13 +6,13 @@ It keeps the low bits of an integer, and makes infinity of a large number. See t
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
 from sm.errors import BadInput
+from sm.http.messages import outside_texts
 
 
 class Datatype(NamedTuple):
@@ -76,40 +76,37 @@ def check_outputs(request: Any, every: frozenset[str]) -> None:
         raise BadInput(f"outputs: a cached answer has all: ask for {names}, or for none", field="outputs")
 
 
-def check_classes(text: bytes, other_outputs: Callable[[], Collection[str]]) -> None:
-    """Refuse classes where Triton 2.51 relies on numbers that may not be there.
+def asked_classes(request: Any, text: bytes) -> list[object]:
+    """Return the names of the outputs of which a request asks for classes.
 
     Args:
-        text: The request. A key that is there twice may mean another value to Triton than to this parser.
-        other_outputs: Returns the model's outputs that have no numbers; called if classes of any are asked.
+        request: The parsed JSON.
+        text: The JSON. Of a key that it has twice Triton may take another value than the parser.
+
+    Raises:
+        BadInput: Triton 2.51 would rely on numbers that are not there, or the JSON may hide that.
     """
     if not any(sign in text for sign in SIGNS_OF_CLASSES):
-        return
-    try:
-        request = json.loads(text, object_pairs_hook=_each_key_once)
-    except RecursionError:
-        raise BadInput("a request for classes is nested too deeply") from None
+        return []
+    inputs, outputs = (_part(request, name, list) for name in ("inputs", "outputs"))
+    if len(inputs) + len(outputs) > MAX_TENSORS:
+        raise BadInput(f"a request has at most {MAX_TENSORS} inputs and outputs")
+    parts = [part for part in (request, *inputs, *outputs) if isinstance(part, dict)]
+    members = sum(len(part) + len(_part(part, "parameters", dict)) for part in parts)
+    if outside_texts(text, b":").count(b":") != members:
+        raise BadInput("a request for classes has a key twice, or an object where the protocol has none")
     asked = [
-        output.get("name")
-        for output in _members(request, "outputs")
-        if "classification" in _members(output, "parameters")
+        output.get("name") for output in outputs if "classification" in _part(output, "parameters", dict)
     ]
-    if asked and any(0 in _members(tensor, "shape") for tensor in _members(request, "inputs")):
+    if asked and any(0 in _part(tensor, "shape", list) for tensor in inputs):
         raise BadInput("inputs: one has no values, and so its output no classes", field="inputs")
-    if asked and (wrong := [name for name in other_outputs() if name in asked]):
-        raise BadInput(f"outputs: {wrong[0]} has no numbers, and so no classes", field="outputs")
+    return asked
 
 
-def _each_key_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(members)) < len(members):
-        raise BadInput("a key of the JSON is there twice")
-    return found
-
-
-def _members(value: Any, name: str) -> Any:
-    """Return a list or an object of ``value``; an empty list if it has none of this name."""
+def _part(value: Any, name: str, kind: type[Any]) -> Any:
+    """Return a member of an object if it is of a kind; else an empty one."""
     found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, list | dict) else []
+    return found if isinstance(found, kind) else kind()
 
 
 def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:
