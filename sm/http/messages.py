@@ -86,7 +86,7 @@ def load_json(text: bytes) -> Any:
         return orjson.loads(text)
     rest = text if len(text) < LARGE_BODY_BYTES else without_texts(text)
     share = count_opening(rest) / len(text)
-    if share > MAX_OPENING and count_opening(brackets(text)) > MAX_OPENING * len(text):
+    if share > MAX_OPENING and count_opening(outside_texts(text, b"[]{}")) > MAX_OPENING * len(text):
         raise orjson.JSONDecodeError("it has too many lists and objects for its size", "", 0)
     was_enabled = gc.isenabled()
     gc.disable()
@@ -121,13 +121,8 @@ def count_opening(text: bytes) -> int:
     return text.count(b"[") + text.count(b"{")
 
 
-def brackets(text: bytes) -> bytes:
-    """Return the brackets of JSON that are in no text; behind its first fault, any of them."""
-    return outside_texts(text, b"[]{}")
-
-
 def outside_texts(text: bytes, kept: bytes) -> bytes:
-    """Return those characters of JSON that are in no text, and among ``kept``, which has no quote."""
+    """Return the characters of JSON that are in ``kept`` and in no text; behind its first fault, in any."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(text.translate(None, bytes({*range(256)} - {*kept, ord('"')})).split(b'"')[::2])

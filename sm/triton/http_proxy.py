@@ -35,7 +35,7 @@ from sm.errors import (
     UnsupportedType,
     body_too_large,
 )
-from sm.http.messages import brackets, count_opening, load_json, not_json
+from sm.http.messages import count_opening, load_json, not_json, outside_texts
 from sm.invocation import Invocation, Ticket, Value, span, wait
 from sm.triton.calls import Calls
 from sm.triton.model_paths import model_asked
@@ -486,7 +486,7 @@ def check_depth(text: bytes) -> None:
     if count_opening(text) <= MAX_DEPTH:
         return
     depth = 0
-    steps = np.frombuffer(brackets(text).translate(STEPS), np.int8)
+    steps = np.frombuffer(outside_texts(text, b"[]{}").translate(STEPS), np.int8)
     for place in range(0, len(steps), DEPTH_CHUNK):
         levels = depth + np.cumsum(steps[place : place + DEPTH_CHUNK], dtype=np.int64)
         if int(levels.max()) > MAX_DEPTH:

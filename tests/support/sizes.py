@@ -25,16 +25,16 @@ class Ceiling(NamedTuple):
 #: A change that goes over one of these makes something else smaller, or moves it to where it belongs: an extension, a
 #: tool. What is imported is what the process's modules import, at once or later, themselves or through others.
 CEILINGS = {
-    "core, sm/: lines of code": Ceiling(21_466, 21_400),
+    "core, sm/: lines of code": Ceiling(21_464, 21_400),
     # The four that the goal is for: tasks, convert, toolkit and search.
     "extensions/: lines of code": Ceiling(6_892, 6_900),
     # What watches a box, which was part of the core: nothing to reach but what it is.
     "extensions/, observe/: lines of code": Ceiling(1_360, 1_360),
     "tools/: lines of code": Ceiling(14_345, 9_000),
     "a worker imports: files": Ceiling(104, 115),
-    "a worker imports: lines of code": Ceiling(14_060, 16_500),
+    "a worker imports: lines of code": Ceiling(14_058, 16_500),
     "the control plane imports: files": Ceiling(59, 66),
-    "the control plane imports: lines of code": Ceiling(8_349, 10_000),
+    "the control plane imports: lines of code": Ceiling(8_348, 10_000),
 }
 #: The extension with a size of its own.
 OBSERVE = "extensions/trireme_extensions/observe"
