@@ -7,6 +7,7 @@ It keeps the low bits of an integer, and makes infinity of a large number. See t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -40,8 +41,8 @@ DATATYPES: Mapping[str, Datatype] = {
     },
 }
 
-#: What is in a request for classes, or could hide it: no writer of JSON escapes a letter.
-SIGNS_OF_CLASSES = (b"classification", b"\\u006", b"\\u007")
+#: The key of a request for classes, or what could hide it: no writer of JSON escapes a letter.
+SIGN_OF_CLASSES = re.compile(rb'"classification"\s*:|\\u00[67]')
 
 
 def check_tensors(request: Any) -> None:
@@ -86,7 +87,7 @@ def asked_classes(request: Any, text: bytes) -> list[object]:
     Raises:
         BadInput: Triton 2.51 would rely on numbers that are not there, or the JSON may hide that.
     """
-    if not any(sign in text for sign in SIGNS_OF_CLASSES):
+    if not SIGN_OF_CLASSES.search(text):
         return []
     inputs, outputs = (_part(request, name, list) for name in ("inputs", "outputs"))
     if len(inputs) + len(outputs) > MAX_TENSORS:
@@ -95,9 +96,7 @@ def asked_classes(request: Any, text: bytes) -> list[object]:
     members = sum(len(part) + len(_part(part, "parameters", dict)) for part in parts)
     if outside_texts(text, b":").count(b":") != members:
         raise BadInput("a request for classes has a key twice, or an object where the protocol has none")
-    asked = [
-        output.get("name") for output in outputs if "classification" in _part(output, "parameters", dict)
-    ]
+    asked = [each.get("name") for each in outputs if "classification" in _part(each, "parameters", dict)]
     if asked and any(0 in _part(tensor, "shape", list) for tensor in inputs):
         raise BadInput("inputs: one has no values, and so its output no classes", field="inputs")
     return asked
